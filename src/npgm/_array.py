@@ -1,0 +1,111 @@
+"""The little that the array API standard leaves open: promotion, norms that do not overflow, host scalars."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+import array_api_compat
+import numpy as np
+
+Array: TypeAlias = Any
+"""An array of any library that implements the array API standard: NumPy, PyTorch, JAX, CuPy, ..."""
+
+Namespace: TypeAlias = Any
+Axis: TypeAlias = int | tuple[int, ...] | None
+Floats: TypeAlias = np.ndarray[Any, np.dtype[np.float64]]
+Bools: TypeAlias = np.ndarray[Any, np.dtype[np.bool_]]
+
+T = TypeVar("T")
+
+
+def as_real_array(x: Array, name: str = "x") -> tuple[Namespace, Array]:
+    """Return the array namespace of ``x``, and ``x`` as one of its arrays; Python numbers become NumPy's.
+
+    Raises:
+        TypeError: if ``x`` is not of a real floating-point dtype.
+    """
+    if not array_api_compat.is_array_api_obj(x):
+        x = np.asarray(x)
+    xp = array_api_compat.array_namespace(x)
+    if not _is_real_floating(xp, x.dtype):
+        raise TypeError(f"{name} has dtype {x.dtype}; a real floating-point dtype is needed")
+    return xp, x
+
+
+@functools.lru_cache(maxsize=64)
+def _is_real_floating(xp: Namespace, dtype: Any) -> bool:
+    try:
+        return bool(xp.isdtype(dtype, "real floating"))
+    except (TypeError, ValueError):  # strings, objects, ...
+        return False
+
+
+def promote(x: Array) -> tuple[Namespace, Array, Callable[[Array], Array]]:
+    """Return the namespace of ``x``, ``x`` in at least float32, and the way back to the dtype of ``x``.
+
+    Sums and quotients in bfloat16 and float16 lose all their digits, so no formula is evaluated in them.
+    """
+    xp, x = as_real_array(x)
+    dtype = x.dtype
+    if xp.finfo(dtype).bits >= 32:
+        return xp, x, lambda result: result
+    return xp, xp.astype(x, xp.float32), lambda result: xp.astype(result, dtype)
+
+
+def elementwise(formula: Callable[[T, Namespace, Array], Array]) -> Callable[[T, Array], Array]:
+    """Turn ``formula(self, xp, x)`` into a method of an array alone, evaluated in at least float32."""
+
+    @functools.wraps(formula)
+    def method(self: T, x: Array) -> Array:
+        xp, x, restore = promote(x)
+        return restore(formula(self, xp, x))
+
+    return method
+
+
+def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Array, Array]:
+    """Return ``(z, m, q)`` with ``y = m z`` and ``‖y‖ = m q`` over ``axis``, kept as dimensions of size 1.
+
+    ``m`` is max|y|, so that neither a square nor a sum of squares overflows or underflows. It is 1 where y is
+    zero or not finite. Differentiable at zero too, where ``q`` counts as constant.
+    """
+    largest = xp.max(xp.abs(y), axis=axis, keepdims=True)
+    m = xp.where((largest > 0) & xp.isfinite(largest), largest, xp.ones_like(largest))
+    z = y / m
+    squares = xp.sum(z * z, axis=axis, keepdims=True)
+    nonzero = squares != 0
+    # sqrt has no derivative at zero, and an unselected branch must not hand its NaN to automatic differentiation
+    q = xp.where(nonzero, xp.sqrt(xp.where(nonzero, squares, xp.ones_like(squares))), xp.zeros_like(squares))
+    return z, m, q
+
+
+def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
+    """Return the Euclidean norm of ``y`` over ``axis``, free of overflow, with the reduced axes kept."""
+    _, m, q = scaled_norm(xp, y, axis)
+    return m * q
+
+
+def divide(xp: Namespace, y: Array, scale: float) -> Array:
+    """Return ``y / scale``, with finite quotients beyond the largest finite number cut off there."""
+    if scale == 1.0:
+        return y
+    if scale < 1.0:
+        limits = xp.finfo(y.dtype)
+        bound = float(limits.max) * scale * (1.0 - float(limits.eps))
+        y = xp.where(xp.isfinite(y), xp.clip(y, -bound, bound), y)
+    return y / scale
+
+
+def saturated_product(xp: Namespace, m: Array, q: Array) -> Array:
+    """Return ``m q`` for nonnegative factors, cut off at the largest finite number where both are finite."""
+    bound = float(xp.finfo(q.dtype).max) / xp.clip(m, 1.0, None)
+    return m * xp.where(xp.isfinite(q), xp.minimum(q, bound), q)
+
+
+def to_host(x: Array) -> Floats:
+    """Copy the few entries of a one-dimensional array to NumPy, in float64."""
+    if array_api_compat.is_numpy_array(x):
+        return x.astype(np.float64)
+    return np.array([float(v) for v in x])

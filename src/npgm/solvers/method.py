@@ -1,0 +1,83 @@
+"""What a solver is: a rule that takes one step from a point and its gradient."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, TypeVar
+
+from npgm import _validate
+from npgm._array import Array, Namespace
+from npgm.kernels import Quadratic
+from npgm.references import Isotropic, Reference
+
+State = Any
+
+registry: dict[str, type[Method]] = {}
+"""The solvers by the name that `npgm.minimize` accepts as ``method``."""
+
+M = TypeVar("M", bound="type[Method]")
+
+
+def register(method: M) -> M:
+    """Enter a solver class in the registry under its ``key``; use it as a decorator.
+
+    Raises:
+        ValueError: if another class holds the key already.
+    """
+    taken = registry.get(method.key)
+    if taken is not None and taken.__qualname__ != method.__qualname__:
+        raise ValueError(f"the solver key {method.key!r} is taken by {taken.__qualname__}")
+    registry[method.key] = method
+    return method
+
+
+@dataclass(frozen=True)
+class Method(ABC):
+    """A first-order method whose fields are its options.
+
+    Points and gradients have shape (runs, n): one row for each independent run, whatever the shape that the user's
+    function sees. A method must treat the rows independently, with no branch on their values.
+    """
+
+    key: ClassVar[str]
+    """The name under which the solver is registered."""
+    update: ClassVar[str]
+    """One step as a formula, for tables."""
+
+    lr: float
+    """The stepsize γ."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "lr", _validate.positive("lr", self.lr))
+
+    @property
+    def measure(self) -> Reference:
+        """The φ of the stationarity measure φ(∇φ*(∇f)): ½‖∇f‖² for a method without a reference function."""
+        return Isotropic(Quadratic())
+
+    @abstractmethod
+    def init(self, xp: Namespace, x: Array) -> State:
+        """Return the state before the first step from ``x``."""
+
+    @abstractmethod
+    def step(self, xp: Namespace, x: Array, grad: Array, state: State) -> tuple[Array, State]:
+        """Return the next point at which the gradient is wanted, and the next state; change no argument."""
+
+    @classmethod
+    def options(cls) -> dict[str, Any]:
+        """Return the options and their defaults, `...` where there is none."""
+        return {f.name: ... if f.default is MISSING else f.default for f in fields(cls)}
+
+
+def build(key: str, options: dict[str, Any]) -> Method:
+    """Build the solver ``key``, with errors that name the option at fault and what is accepted."""
+    cls = registry[_validate.choice("method", key, registry)]
+    accepted = cls.options()
+    for name in options:
+        if name not in accepted:
+            raise TypeError(f"method {key!r} has no option {name!r}; accepted: {', '.join(accepted)}")
+    for name, default in accepted.items():
+        if default is ... and name not in options:
+            raise TypeError(f"method {key!r} needs the option {name!r}")
+    return cls(**options)

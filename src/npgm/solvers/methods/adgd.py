@@ -1,0 +1,64 @@
+"""Adaptive gradient descent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from npgm._array import Array, Namespace, norm
+from npgm.solvers.method import Method, register
+
+
+class State(NamedTuple):
+    """The last point and gradient, the last stepsize λ and its growth θ; the last two of shape (runs, 1)."""
+
+    x: Array
+    grad: Array
+    lr: Array
+    growth: Array
+
+
+@register
+@dataclass(frozen=True)
+class AdGD(Method):
+    """x ← x - λ ∇f(x), with λ from the local Lipschitz constant of the gradient; no stepsize to tune.
+
+    λ = min(sqrt(1+θ) λ', ‖x - x'‖ / (2‖∇f(x) - ∇f(x')‖)), θ = λ/λ', where primes are the last step's, and θ = ∞ at
+    first. Malitsky and Mishchenko, Adaptive gradient descent without descent, ICML 2020, Algorithm 1.
+
+    Args:
+        lr: the very first stepsize; any tiny value serves.
+    """
+
+    key = "adgd"
+    update = "λ = min(√(1+θ) λ', ‖Δx‖ / (2‖Δ∇f‖));  x ← x - λ ∇f(x)"
+
+    lr: float = 1e-9
+
+    def init(self, xp: Namespace, x: Array) -> None:
+        return None
+
+    def step(self, xp: Namespace, x: Array, grad: Array, state: State | None) -> tuple[Array, State]:
+        if state is None:
+            lr = xp.full_like(x[:, :1], self.lr)
+            return x - lr * grad, State(x, grad, lr, xp.full_like(lr, xp.inf))
+        _, half_inverse = curvature(xp, x - state.x, grad - state.grad)
+        lr = damped(xp, state.lr, state.growth, half_inverse)
+        return x - lr * grad, State(x, grad, lr, lr / state.lr)
+
+
+def curvature(xp: Namespace, dx: Array, dgrad: Array) -> tuple[Array, Array]:
+    """Return L/2 and 1/(2L) for the local Lipschitz constant L = ‖Δ∇f‖/‖Δx‖, infinite for a zero denominator."""
+    a, b = norm(xp, dx, axis=-1), norm(xp, dgrad, axis=-1)
+    return _half_ratio(xp, b, a), _half_ratio(xp, a, b)
+
+
+def damped(xp: Namespace, last: Array, growth: Array, bound: Array, weight: float = 1.0) -> Array:
+    """Return min(sqrt(1 + weight θ) last, bound), or ``last`` where that is 0 or ∞ and so says nothing."""
+    value = xp.minimum(xp.sqrt(1.0 + weight * growth) * last, bound)
+    return xp.where((value == 0) | xp.isinf(value), last, value)
+
+
+def _half_ratio(xp: Namespace, a: Array, b: Array) -> Array:
+    zero = b == 0
+    return xp.where(zero, xp.full_like(b, xp.inf), 0.5 * a / xp.where(zero, xp.ones_like(b), b))

@@ -1,0 +1,51 @@
+"""Gradient descent with clipping, momentum and their mixture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npgm import _validate
+from npgm._array import Array, Namespace, norm
+from npgm.solvers.method import Method, register
+
+
+@register
+@dataclass(frozen=True)
+class ClippedGD(Method):
+    """x ← x - ν min(η, γ/‖m‖) m - (1-ν) min(η, γ/‖∇f(x)‖) ∇f(x), with m ← β m + (1-β) ∇f(x), from m = 0.
+
+    Zhang, Jin, Fang and Wang, Improved analysis of clipping algorithms for non-convex optimization, NeurIPS 2020,
+    Algorithm 1; at ν = 0 it is gradient descent with the gradient clipped to the norm γ/η.
+
+    Args:
+        lr: η > 0, the stepsize of an unclipped step.
+        max_step: γ > 0, the length to which a step is clipped.
+        momentum: β in [0, 1).
+        nu: ν in [0, 1], the weight of the momentum.
+    """
+
+    key = "clipped_gd"
+    update = "x ← x - ν min(η, γ/‖m‖) m - (1-ν) min(η, γ/‖∇f‖) ∇f"
+
+    max_step: float = 1.0
+    momentum: float = 0.0
+    nu: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "max_step", _validate.positive("max_step", self.max_step))
+        object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
+        object.__setattr__(self, "nu", _validate.fraction("nu", self.nu, closed=True))
+
+    def init(self, xp: Namespace, x: Array) -> Array:
+        return xp.zeros_like(x)
+
+    def step(self, xp: Namespace, x: Array, grad: Array, state: Array) -> tuple[Array, Array]:
+        m = self.momentum * state + (1.0 - self.momentum) * grad
+        moved = self.nu * self._clip(xp, m) if self.nu else 0.0
+        return x - moved - (1.0 - self.nu) * self._clip(xp, grad), m
+
+    def _clip(self, xp: Namespace, v: Array) -> Array:
+        length = norm(xp, v, axis=-1)
+        # η min(1, γ/(η‖v‖)) without a division by zero
+        return v * (self.lr * (self.max_step / xp.clip(self.lr * length, self.max_step, None)))

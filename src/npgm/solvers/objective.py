@@ -1,0 +1,124 @@
+"""The user's function and gradient behind one checked call."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+import array_api_compat
+import numpy as np
+from scipy.optimize import OptimizeResult
+
+from npgm._array import Array, as_real_array, to_host
+
+Callback = Callable[..., Any]
+
+
+class Objective:
+    """Evaluates f and ∇f at points of shape (runs, n), where the user's function sees the shape of ``x0``.
+
+    Args:
+        fun, jac, args: as `npgm.minimize` takes them.
+        x0: the start, of shape (n1, n2, ...), or (runs, n1, ...) if ``batch``.
+        batch: whether the first axis of ``x0`` counts independent runs.
+
+    Raises:
+        TypeError, ValueError: if an argument is not what `npgm.minimize` accepts.
+    """
+
+    def __init__(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...], x0: Array, batch: bool) -> None:
+        if not callable(fun):
+            raise TypeError(f"fun must be callable, not {fun!r}")
+        if jac is not True and not callable(jac):
+            raise ValueError(
+                f"jac must be True, if fun returns (f, gradient), or a function that returns the gradient, not {jac!r}"
+            )
+        self.xp, x0 = as_real_array(getattr(x0, "detach", lambda: x0)(), "x0")
+        if batch and x0.ndim < 1:
+            raise ValueError("x0 must have a first axis that counts the runs, since batch=True")
+        if math.prod(x0.shape) == 0:
+            raise ValueError(f"x0 must not be empty, but has shape {tuple(x0.shape)}")
+        self.fun, self.jac = fun, jac
+        self.args = args if isinstance(args, tuple) else (args,)
+        self.shape = tuple(x0.shape)
+        self.batch = batch
+        self.runs = self.shape[0] if batch else 1
+        self.x0: Array = self.xp.asarray(self.xp.reshape(x0, (self.runs, -1)), copy=True)
+        if not bool(self.xp.all(self.xp.isfinite(self.x0))):
+            raise ValueError("x0 must be finite, but holds NaN or infinity")
+        self.nfev = self.njev = 0
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        """Return f of shape (runs,) and ∇f of shape (runs, n) at ``x`` of shape (runs, n)."""
+        point = self.unflatten(x)
+        if self.jac is True:
+            pair = self.fun(point, *self.args)
+            if not isinstance(pair, tuple) or len(pair) != 2:
+                raise TypeError(f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}")
+            value, grad = pair
+        else:
+            value, grad = self.fun(point, *self.args), self.jac(point, *self.args)
+        self.nfev += 1
+        self.njev += 1
+        return self._values(value, x), self._gradient(grad, x)
+
+    def unflatten(self, x: Array) -> Array:
+        """Return ``x`` of shape (runs, n) in the shape that the user's function sees."""
+        return self.xp.reshape(x, self.shape)
+
+    def _values(self, value: Any, x: Array) -> Array:
+        value = self._as_array(value, x, "f")
+        if math.prod(value.shape) != self.runs:
+            wanted = f"{self.runs} values, one for each run" if self.batch else "a scalar"
+            raise ValueError(f"fun must return {wanted}, but returned an array of shape {tuple(value.shape)}")
+        return self.xp.reshape(value, (self.runs,))
+
+    def _gradient(self, grad: Any, x: Array) -> Array:
+        grad = self._as_array(grad, x, "the gradient")
+        if tuple(grad.shape) != self.shape:
+            raise ValueError(f"the gradient has shape {tuple(grad.shape)}, but x0 has shape {self.shape}")
+        return self.xp.astype(self.xp.reshape(grad, (self.runs, -1)), x.dtype, copy=False)
+
+    def _as_array(self, value: Any, x: Array, name: str) -> Array:
+        if not array_api_compat.is_array_api_obj(value):
+            value = np.asarray(value)
+            if value.dtype.kind in "iu":
+                value = value.astype(np.float64)
+        xp, value = as_real_array(value, name)
+        if xp is self.xp:
+            return value
+        if array_api_compat.is_numpy_array(value):  # a Python or NumPy number beside torch or JAX arrays
+            return self.xp.asarray(value.tolist(), dtype=x.dtype, device=array_api_compat.device(x))
+        raise TypeError(f"{name} is an array of {type(value).__module__}, but x0 of {type(x).__module__}")
+
+
+def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Array, Array], None] | None:
+    """Return SciPy's two kinds of callback as a function of ``x`` and ``f``, or None.
+
+    A callback with the single parameter ``intermediate_result`` receives an `OptimizeResult` by that keyword, any
+    other one a copy of ``x``.
+    """
+    if callback is None:
+        return None
+    if not callable(callback):
+        raise TypeError(f"callback must be callable, not {callback!r}")
+    try:
+        wants_result = list(inspect.signature(callback).parameters) == ["intermediate_result"]
+    except ValueError:  # some builtins have no signature
+        wants_result = False
+
+    def call(x: Array, f: Array) -> None:
+        point = objective.xp.asarray(objective.unflatten(x), copy=True)
+        if wants_result:
+            callback(intermediate_result=OptimizeResult(x=point, fun=scalars(f, objective)))
+        else:
+            callback(point)
+
+    return call
+
+
+def scalars(values: Array, objective: Objective) -> Any:
+    """Return per-run values as an array of shape (runs,) for a batch, as a Python number otherwise."""
+    return to_host(values) if objective.batch else values[0].item()

@@ -1,0 +1,61 @@
+"""The solvers as methods of `scipy.optimize.minimize`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from scipy.optimize import OptimizeResult, OptimizeWarning
+
+from npgm._array import Array
+from npgm.solvers.loop import minimize
+from npgm.solvers.method import registry
+
+_COMMON = ("maxiter", "tol", "stationarity_tol", "maxtime", "history")
+
+
+@dataclass(frozen=True)
+class ScipyMethod:
+    """A solver as the ``method=`` of `scipy.optimize.minimize`, with its options in ``options=``.
+
+        >>> import numpy as np, npgm, scipy.optimize
+        >>> fun = lambda x: (float(np.sum(np.cosh(x) - 1)), np.sinh(x))
+        >>> res = scipy.optimize.minimize(
+        ...     fun, [5.0, -3.0], jac=True, method=npgm.solvers.npgm, options={"lr": 0.5}
+        ... )
+        >>> res.success
+        True
+
+    Raises:
+        ValueError: if bounds or constraints are given, or no gradient.
+    """
+
+    key: str
+
+    def __call__(
+        self,
+        fun: Callable[..., Any],
+        x0: Array,
+        args: tuple[Any, ...] = (),
+        *,
+        jac: Any = None,
+        hess: Any = None,
+        hessp: Any = None,
+        bounds: Any = None,
+        constraints: Any = (),
+        callback: Any = None,
+        **options: Any,
+    ) -> OptimizeResult:
+        if bounds is not None or (constraints is not None and constraints != () and constraints != []):
+            raise ValueError(f"method {self.key!r} does not take bounds or constraints")
+        accepted = {*_COMMON, *registry[self.key].options()}
+        if unknown := sorted(set(options) - accepted):
+            warnings.warn(
+                f"Unknown solver options: {', '.join(unknown)}; accepted: {', '.join(sorted(accepted))}",
+                OptimizeWarning,
+                stacklevel=3,
+            )
+        known = {name: value for name, value in options.items() if name in accepted}
+        return minimize(fun, x0, args, jac=jac, method=self.key, callback=callback, **known)
