@@ -71,14 +71,24 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
     ``m`` is max|y|, so that neither a square nor a sum of squares overflows or underflows. It is 1 where y is
     zero or not finite. Differentiable at zero too, where ``q`` counts as constant.
     """
-    largest = xp.max(xp.abs(y), axis=axis, keepdims=True)
+    # max and min, and a dot product below, where abs and squares would each allocate an array of the size of y
+    largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
     m = xp.where((largest > 0) & xp.isfinite(largest), largest, xp.ones_like(largest))
     z = y / m
-    squares = xp.sum(z * z, axis=axis, keepdims=True)
+    squares = _sum_of_squares(xp, z, axis)
     nonzero = squares != 0
     # sqrt has no derivative at zero, and an unselected branch must not hand its NaN to automatic differentiation
     q = xp.where(nonzero, xp.sqrt(xp.where(nonzero, squares, xp.ones_like(squares))), xp.zeros_like(squares))
     return z, m, q
+
+
+def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:
+    if axis is None:
+        flat = xp.reshape(z, (-1,))
+        return xp.reshape(xp.vecdot(flat, flat), (1,) * z.ndim)
+    if isinstance(axis, int):
+        return xp.expand_dims(xp.vecdot(z, z, axis=axis), axis=axis)
+    return xp.sum(z * z, axis=axis, keepdims=True)
 
 
 def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:

