@@ -56,6 +56,11 @@ class Method(ABC):
         """The φ of the stationarity measure φ(∇φ*(∇f)): ½‖∇f‖² for a method without a reference function."""
         return Isotropic(Quadratic())
 
+    @property
+    def sharpness_limit(self) -> float | None:
+        """The λ_max(∇²f) above which a minimiser repels the method, by linearisation; None if it has no such limit."""
+        return None
+
     @abstractmethod
     def init(self, xp: Namespace, x: Array) -> State:
         """Return the state before the first step from ``x``."""
@@ -68,6 +73,11 @@ class Method(ABC):
     def options(cls) -> dict[str, Any]:
         """Return the options and their defaults, `...` where there is none."""
         return {f.name: ... if f.default is MISSING else f.default for f in fields(cls)}
+
+
+def heavy_ball_limit(lr: float, momentum: float) -> float:
+    """Return the curvature up to which m ← β m + (1-β) g, x ← x - γ m is stable: 2(1+β)/((1-β)γ)."""
+    return 2.0 * (1.0 + momentum) / ((1.0 - momentum) * lr)
 
 
 def build(key: str, options: dict[str, Any]) -> Method:

@@ -20,6 +20,10 @@ class GD(Method):
     key = "gd"
     update = "x ← x - γ ∇f(x)"
 
+    @property
+    def sharpness_limit(self) -> float:
+        return 2.0 / self.lr
+
     def init(self, xp: Namespace, x: Array) -> None:
         return None
 

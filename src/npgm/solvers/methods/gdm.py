@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npgm import _validate
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, register
+from npgm.solvers.method import Method, heavy_ball_limit, register
 
 
 @register
@@ -14,8 +14,7 @@ from npgm.solvers.method import Method, register
 class GDM(Method):
     """x ← x - γ m with m ← β m + (1-β) ∇f(x), from m = 0.
 
-    This is Polyak's heavy ball with the stepsize (1-β)γ. It is stable at a minimiser of sharpness λ_max(∇²f) below
-    2(1+β)/((1-β)γ).
+    This is Polyak's heavy ball with the stepsize (1-β)γ.
 
     Args:
         lr: γ > 0.
@@ -30,6 +29,10 @@ class GDM(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
+
+    @property
+    def sharpness_limit(self) -> float:
+        return heavy_ball_limit(self.lr, self.momentum)
 
     def init(self, xp: Namespace, x: Array) -> Array:
         return xp.zeros_like(x)

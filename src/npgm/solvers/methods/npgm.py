@@ -8,7 +8,7 @@ from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.kernels import Cosh
 from npgm.references import Isotropic, Reference
-from npgm.solvers.method import Method, register
+from npgm.solvers.method import Method, heavy_ball_limit, register
 
 
 @register
@@ -40,6 +40,10 @@ class NPGM(Method):
     @property
     def measure(self) -> Reference:
         return self.reference
+
+    @property
+    def sharpness_limit(self) -> float:
+        return heavy_ball_limit(self.lr, self.momentum) * self.reference.mu  # ∇²φ*(0) = 1/μ
 
     def init(self, xp: Namespace, x: Array) -> Array:
         return xp.zeros_like(x)

@@ -1,0 +1,32 @@
+# make reproduce   the paper's experiments at a size for two cores, with figures and tables
+# make test        linters, types and all tests
+PYTHON ?= python3
+PRESET ?= cpu
+BIN = .venv/bin
+
+.PHONY: reproduce test lint bench clean
+
+reproduce: .venv/experiments
+	$(BIN)/npgm reproduce matrix-factorization --preset $(PRESET)
+
+test: .venv/dev lint
+	$(BIN)/python -m pytest -n auto
+
+lint: .venv/dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: .venv/experiments
+	$(BIN)/python benchmarks/matrix_factorization.py
+
+clean:
+	rm -rf .venv results
+
+.venv/bin/python:
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed; set PYTHON"'
+	$(PYTHON) -m venv .venv
+
+.venv/%: .venv/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	touch $@

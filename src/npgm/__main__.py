@@ -1,0 +1,20 @@
+"""The entry point of the command line: ``npgm`` and ``python -m npgm``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    """Run the command line, or say what it needs."""
+    try:
+        from npgm.cli import app
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("npgm"):
+            raise
+        sys.exit(f"npgm: the command line needs the package {error.name}; install npgm[experiments]")
+    app()
+
+
+if __name__ == "__main__":
+    main()

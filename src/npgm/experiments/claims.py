@@ -1,0 +1,129 @@
+"""Checks that hold a sentence of the paper against measured runs.
+
+A check is a function of the experiment, the claim and the summary of the runs, entered in the registry under the name
+that a specification uses.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+
+from npgm import _validate
+from npgm.experiments.spec import Claim, Experiment
+from npgm.experiments.summary import at, setting_name
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was measured for a claim, and whether it holds: "holds", "holds in part", "does not hold" or "undecided"."""
+
+    measured: str
+    holds: str
+
+
+Check = Callable[[Experiment, Claim, pl.DataFrame], Verdict]
+registry: dict[str, Check] = {}
+
+
+def register(check: Check) -> Check:
+    """Enter a check in the registry under its function's name; use it as a decorator."""
+    registry[check.__name__] = check
+    return check
+
+
+def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """Return the verdict on a claim."""
+    return registry[_validate.choice("check", claim.check, registry)](experiment, claim, summary)
+
+
+@register
+def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The method reaches the tolerance in the fewest iterations, in the median over the starts.
+
+    Where no method reaches it within the budget, the medians of the last ‖∇f‖ are compared.
+    """
+    texts, verdicts = [], []
+    for setting in experiment.grid():
+        runs = {label: at(summary, setting, label) for label in experiment.compared()}
+        medians = {label: _median_reached(rows) for label, rows in runs.items()}
+        form = "{:g} iterations"
+        if min(medians.values()) == math.inf:
+            medians = {label: float(np.median(rows["grad_norm"])) for label, rows in runs.items()}
+            form = "last ‖∇f‖ {:.2g}"
+        own = medians.pop(claim.method)
+        rival = min(medians, key=lambda label: medians[label])
+        verdicts.append(own < medians[rival])
+        first, second = (form.format(value) for value in (own, medians[rival]))
+        texts.append(f"{setting_name(setting)}: {claim.method} {first}, next {rival} {second}")
+    return _verdict(f"median to ‖∇f‖ ≤ {experiment.converged_below:g}", texts, verdicts)
+
+
+@register
+def steadiest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The iterations to the tolerance vary least over the starts, by the ratio of the most to the fewest.
+
+    Undecided where no method has all its starts converge within the budget.
+    """
+    texts: list[str] = []
+    verdicts: list[bool | None] = []
+    for setting in experiment.grid():
+        spreads = {label: _spread(at(summary, setting, label)) for label in experiment.compared()}
+        own = spreads[claim.method]
+        others = min(value for label, value in spreads.items() if label != claim.method)
+        verdicts.append(None if own == others == math.inf else own < others)
+        known = [f"{label} {value:.2f}" for label, value in spreads.items() if value < math.inf]
+        rest = [label for label, value in spreads.items() if value == math.inf]
+        known += [f"not all converged: {', '.join(rest)}"] if rest else []
+        texts.append(f"{setting_name(setting)}: {', '.join(known)}")
+    return _verdict("most iterations to it over fewest, among the starts", texts, verdicts)
+
+
+@register
+def stays_finite(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """No run of the method diverges."""
+    runs = summary.filter(method=claim.method)
+    diverged, reached = int(runs["diverged"].sum()), int(runs["reached"].is_not_null().sum())
+    largest = max(runs["grad_norm"])
+    text = (
+        f"{diverged} of {len(runs)} runs diverged; {reached} reached ‖∇f‖ ≤ {experiment.converged_below:g}, "
+        f"and the largest final ‖∇f‖ is {largest:.2g}"
+    )
+    return Verdict(text, "holds" if diverged == 0 else "does not hold")
+
+
+@register
+def only_at_its_stepsize(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The method's runs stay finite, and those of the other one, with the stepsize changed, do not converge."""
+    own, other = summary.filter(method=claim.method), summary.filter(method=claim.other)
+    text = "; ".join(
+        f"{label}: {int(runs['diverged'].sum())} of {len(runs)} runs diverged, "
+        f"{int(runs['reached'].is_not_null().sum())} converged"
+        for label, runs in ((claim.method, own), (claim.other, other))
+    )
+    holds = not own["diverged"].any() and other["reached"].is_null().all()
+    return Verdict(text, "holds" if holds else "does not hold")
+
+
+def _median_reached(runs: pl.DataFrame) -> float:
+    """Return the median of the iterations to the tolerance, where a run that did not reach it counts as infinite."""
+    return float(runs["reached"].cast(pl.Float64).fill_null(math.inf).median())  # type: ignore[arg-type]
+
+
+def _spread(runs: pl.DataFrame) -> float:
+    reached = runs["reached"].cast(pl.Float64)
+    return math.inf if reached.null_count() else max(reached) / min(reached)
+
+
+def _verdict(measure: str, texts: list[str], verdicts: Sequence[bool | None]) -> Verdict:
+    """Combine the verdicts of the settings, None where one is undecided."""
+    if None in verdicts:
+        decided = [verdict for verdict in verdicts if verdict is not None]
+        holds = "holds in part" if any(decided) else "does not hold" if decided else "undecided"
+    else:
+        holds = "holds" if all(verdicts) else "holds in part" if any(verdicts) else "does not hold"
+    return Verdict(f"{measure}; " + "; ".join(texts), holds)

@@ -1,0 +1,130 @@
+"""Runs what is missing of an experiment, several starts at a time, on several processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from joblib import Parallel, delayed
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from threadpoolctl import threadpool_limits
+
+from npgm import _validate
+from npgm._array import Floats
+from npgm.experiments import instances
+from npgm.experiments.spec import Experiment, Run
+from npgm.experiments.store import Store
+from npgm.solvers import Status, minimize
+from npgm.theory import sharpness
+
+BATCH = 5
+"""Starts that share one batch: more are hardly faster, and an interruption would lose more."""
+
+
+def run(experiment: Experiment, preset: str, output: Path, *, jobs: int = -1) -> Store:
+    """Compute the runs of a preset that are not in the store yet, with a progress bar.
+
+    A run's file is written when it is finished; an interruption loses only the batches under way.
+
+    Args:
+        experiment: what to run.
+        preset: the name of one of its presets.
+        output: the folder of all results; the runs go to ``<output>/<experiment>/runs``.
+        jobs: processes, -1 for one a core.
+
+    Returns:
+        The store, complete.
+
+    Raises:
+        ValueError, TypeError: if the preset or ``jobs`` is not accepted.
+        OSError: if ``output`` cannot be written, before anything is computed.
+        npgm.data.DataError: if the data cannot be had, likewise.
+    """
+    if jobs != -1:
+        _validate.count("jobs", jobs, least=1)
+    cores = os.cpu_count() or 1
+    jobs = cores if jobs == -1 else jobs
+    runs = experiment.runs(preset)
+    store = Store(output / experiment.key / "runs")
+    store.folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=store.folder):
+        pass  # a folder that cannot be written is found out now, and not after the first run
+    missing = store.missing(runs)
+    if not missing:
+        return store
+    instances.registry[experiment.problem](**missing[0].setting, threads=1)  # fetches the data once, and here
+    batches = list(_batches(missing))
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
+               TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))  # fmt: skip
+    with Progress(*columns) as progress:
+        task = progress.add_task(f"{experiment.key} ({preset}), runs", total=len(runs))
+        progress.update(task, completed=len(runs) - len(missing))
+        work = Parallel(n_jobs=jobs, return_as="generator_unordered")(
+            delayed(_run_batch)(batch, store, max(1, cores // jobs)) for batch in batches
+        )
+        for finished in work:
+            progress.advance(task, finished)
+    return store
+
+
+def _batches(runs: list[Run]) -> Iterator[list[Run]]:
+    for _, group in itertools.groupby(runs, key=lambda r: (r.setting, r.method.label)):
+        together = list(group)
+        yield from (together[i : i + BATCH] for i in range(0, len(together), BATCH))
+
+
+def _run_batch(runs: list[Run], store: Store, threads: int) -> int:
+    """Compute and keep runs that differ in their seed only; return their number."""
+    first = runs[0]
+    instance = instances.registry[first.problem](**first.setting, threads=threads)
+    probes = _probes(first.maxiter, first.sharpness_points)
+    points = {0: np.stack([instance.start(run.seed) for run in runs])}
+    k = 0
+
+    def keep(x: Floats) -> None:
+        nonlocal k
+        k += 1
+        if k in probes:
+            points[k] = x
+
+    with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
+        result = minimize(instance, points[0], method=first.method.method, maxiter=first.maxiter, tol=0.0,
+                          batch=True, history=True, callback=keep, **first.method.arguments())  # fmt: skip
+        for i, run in enumerate(runs):
+            sharp = _sharpness(instance, {k: x[i] for k, x in points.items() if k <= result.nit[i]})
+            store.write(run, _frame(run, result, i, sharp))
+    return len(runs)
+
+
+def _probes(maxiter: int, number: int) -> set[int]:
+    """Return iterations at which to measure: 0, and a geometric sequence to ``maxiter``."""
+    return {0, *np.geomspace(1, maxiter, max(number - 1, 0)).round().astype(int).tolist()} if number else set()
+
+
+def _sharpness(instance: instances.Instance, points: dict[int, Floats]) -> dict[int, float]:
+    values: dict[int, float] = {}
+    start = None
+    for k, x in sorted(points.items()):
+        values[k], start = sharpness(instance.hvp, x, start=start)
+    return values
+
+
+def _frame(run: Run, result: Any, i: int, sharp: dict[int, float]) -> pl.DataFrame:
+    length = int(result.nit[i]) + 1
+    history = {name: values if values.ndim == 1 else values[:, i] for name, values in result.history.items()}
+    return pl.DataFrame({
+        "k": np.arange(length, dtype=np.int32),
+        "seconds": history["seconds"][:length] / len(result.nit),
+        **{name: history[name][:length] for name in ("fun", "grad_norm", "stationarity")},
+        "sharpness": [sharp.get(k) for k in range(length)],
+    }).with_columns(
+        pl.lit(run.seed, pl.Int32).alias("seed"),
+        pl.lit(Status(int(result.status[i])).name).alias("status"),
+        *(pl.lit(value).alias(name) for name, value in run.setting.items()),
+    )  # fmt: skip

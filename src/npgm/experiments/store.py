@@ -1,0 +1,53 @@
+"""The results on disk: one Parquet file a run, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import polars as pl
+
+from npgm.experiments.spec import Run
+
+
+class Store:
+    """The folder of the runs of one experiment.
+
+    A run's file has one row an iteration: k, seconds, fun, grad_norm, stationarity and sharpness (null where it was
+    not measured), and the constant columns method, seed, status and one for each name of the setting.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, run: Run) -> Path:
+        """Return the file of a run, whether it is there or not."""
+        return self.folder / f"{run.key}.parquet"
+
+    def missing(self, runs: Iterable[Run]) -> list[Run]:
+        """Return the runs that are still to be done."""
+        return [run for run in runs if not self.path(run).is_file()]
+
+    def write(self, run: Run, history: pl.DataFrame) -> None:
+        """Keep the history of a run."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(dir=self.folder, suffix=".part")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                history.write_parquet(file)
+            Path(temporary).replace(self.path(run))
+        finally:
+            Path(temporary).unlink(missing_ok=True)
+
+    def read(self, runs: Iterable[Run]) -> pl.DataFrame:
+        """Return the histories of those of ``runs`` that are done, one below the other."""
+        frames = [
+            pl.read_parquet(path).with_columns(pl.lit(run.method.label).alias("method"))
+            for run in runs
+            if (path := self.path(run)).is_file()
+        ]
+        if not frames:
+            raise FileNotFoundError(f"{self.folder} holds none of the runs; reproduce the experiment first")
+        return pl.concat(frames)
