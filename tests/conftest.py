@@ -1,0 +1,19 @@
+from __future__ import annotations
+
+import jax
+import pytest
+from hypothesis import HealthCheck, settings
+
+jax.config.update("jax_enable_x64", True)
+
+settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("npgm")
+
+
+@pytest.fixture(scope="session")
+def ratings():
+    """The real MovieLens 100K matrix, through the real sources."""
+    from npgm.data import load
+    from npgm.data.movielens import rating_matrix
+
+    return rating_matrix(load("movielens-100k"))

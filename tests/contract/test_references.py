@@ -1,0 +1,161 @@
+"""What every reference function must satisfy: each lift of each registered kernel."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+import npgm
+from backends import AUTOGRAD, BACKENDS
+from npgm import references
+
+each_name = pytest.mark.parametrize("name", references.names())
+each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+
+# numpy.linalg.norm, to which these are compared, underflows below 1e-154
+entries = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-100)
+gradients = hnp.arrays(np.float64, st.integers(1, 6), elements=entries)
+scales = st.floats(1e-3, 1e3)
+
+
+def definition(phi, y):
+    """∇φ*(y) by the definition, in float64 and without care."""
+    y = y / phi.scale
+    if isinstance(phi, npgm.Separable):
+        return phi.kernel.precondition(y)
+    r = np.linalg.norm(y)
+    return phi.kernel.precondition(r) / r * y if r > 0 else y
+
+
+@each_name
+@given(y=gradients, scale=scales)
+def test_preconditioner_is_the_definition(name, y, scale):
+    phi = npgm.reference(name, scale=scale)
+    np.testing.assert_allclose(phi.precondition(y), definition(phi, y), rtol=1e-12, atol=1e-290)
+
+
+@each_name
+@given(y=gradients, scale=scales)
+def test_fenchel_young_equality_and_inverse(name, y, scale):
+    phi = npgm.reference(name, scale=scale)
+    u = phi.precondition(y)
+    # close to the edge of a bounded domain u carries no more digits than 1 - |u|
+    np.testing.assert_allclose(phi(u) + phi.conjugate(y), u @ y, rtol=1e-5, atol=1e-280)
+    np.testing.assert_allclose(phi.gradient(u), y, rtol=1e-5, atol=1e-12 * np.max(np.abs(y), initial=1e-250))
+    np.testing.assert_allclose(phi.stationarity(y), phi(u), rtol=1e-5, atol=1e-280)
+
+
+@each_name
+@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+@pytest.mark.parametrize("y", [[0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0]], ids=str)
+def test_hessian_vector_product_agrees_with_autograd(name, backend, y):
+    phi = npgm.reference(name, scale=3.0)
+    y, v = np.array(y), np.array([1.0, 2.0, -3.0])
+    product = phi.conjugate_hvp(y, v)
+    jacobian = backend.jacobian(phi.precondition, backend.array(y))
+    np.testing.assert_allclose(jacobian @ v, product, rtol=1e-9, atol=1e-9 * np.max(np.abs(product)))
+    gradient = backend.jacobian(phi.conjugate, backend.array(y))
+    np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
+
+
+@each_name
+@each_backend
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_backends_agree_with_float64_numpy(name, backend, dtype, rng=np.random.default_rng(0)):
+    phi = npgm.reference(name, scale=0.5)
+    for size in (1e-30, 1e-3, 1.0, 1e30):
+        y = (size * rng.standard_normal((2, 50))).astype(dtype)
+        want = phi.precondition(y.astype(np.float64), axis=-1)
+        got = backend.numpy(phi.precondition(backend.array(y), axis=-1))
+        assert got.dtype == dtype
+        np.testing.assert_allclose(got, want, rtol=20 * np.finfo(dtype).eps, atol=0)
+
+
+@each_name
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
+@pytest.mark.filterwarnings("error")
+def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, dtype, scale):
+    y = np.finfo(dtype).max * np.array([1.0, -1.0, 0.5, 0.0], dtype=dtype)
+    u = npgm.reference(name, scale=scale).precondition(y)
+    assert np.isfinite(u).all()
+    assert (np.sign(u) == np.sign(y)).all()
+
+
+@each_name
+@each_backend
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_zero_maps_to_zero_and_nan_stays(name, backend):
+    phi = npgm.reference(name)
+    for shape in ((3,), (2, 0), ()):
+        zeros = backend.array(np.zeros(shape))
+        if 0 not in shape:
+            assert (backend.numpy(phi.precondition(zeros)) == 0).all()
+    y = backend.array(np.array([1.0, np.nan, 2.0]))
+    assert np.isnan(backend.numpy(phi.precondition(y))[1])
+    if name.startswith("isotropic"):
+        assert np.isnan(backend.numpy(phi.precondition(y))).all()
+        infinite = backend.array(np.array([1.0, np.inf]))
+        assert not np.isfinite(backend.numpy(phi.precondition(infinite))).all()
+
+
+@each_name
+def test_axis_makes_the_rest_independent(name):
+    phi = npgm.reference(name, scale=2.0)
+    y = np.random.default_rng(1).standard_normal((3, 4, 5))
+    x = 0.2 * y / np.max(np.abs(y))
+    rows = [phi.precondition(y[i]) for i in range(3)]
+    np.testing.assert_allclose(phi.precondition(y, axis=(1, 2)), rows, rtol=1e-14)
+    for function, at in ((phi, x), (phi.conjugate, y), (phi.stationarity, y)):
+        assert function(at, axis=(1, 2)).shape == (3,)
+        np.testing.assert_allclose(function(at, axis=(1, 2)), [function(at[i]) for i in range(3)], rtol=1e-14)
+        assert function(at).shape == ()
+        assert function(at, axis=1).shape == (3, 5)
+    np.testing.assert_allclose(phi.gradient(x, axis=(1, 2)), [phi.gradient(x[i]) for i in range(3)], rtol=1e-14)
+    product = phi.conjugate_hvp(y, x, axis=(1, 2))
+    np.testing.assert_allclose(product, [phi.conjugate_hvp(y[i], x[i]) for i in range(3)], rtol=1e-12)
+
+
+@each_name
+@given(y=gradients, scale=scales)
+def test_descent_direction_and_lipschitz_constant(name, y, scale):
+    phi = npgm.reference(name, scale=scale)
+    u = phi.precondition(y)
+    assert u @ y >= 0
+    assert np.linalg.norm(u) <= np.linalg.norm(y) / phi.mu * (1 + 1e-12)
+    assert np.max(np.abs(u)) <= phi.radius
+
+
+def test_isotropic_values():
+    phi = npgm.Isotropic(npgm.Cosh(), scale=100.0)
+    np.testing.assert_allclose(phi.precondition(np.array([300.0, 400.0])), np.arcsinh(5) * np.array([0.6, 0.8]))
+    assert phi(np.array([3.0, 4.0])) == pytest.approx(100 * (np.cosh(5) - 1))
+    assert (phi.mu, phi.radius, phi.name) == (100.0, np.inf, "isotropic-cosh")
+
+
+def test_ngd_is_the_first_row_of_table_1():
+    y = np.array([3.0, -4.0])
+    np.testing.assert_allclose(npgm.reference("isotropic-log", scale=0.5).precondition(y), y / (0.5 + 5.0))
+    np.testing.assert_allclose(npgm.reference("separable-log", scale=0.5).precondition(y), y / (0.5 + np.abs(y)))
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: npgm.reference("cosh"), ValueError, "unknown reference 'cosh'; accepted: isotropic-cosh"),
+        (lambda: npgm.reference(3), TypeError, "reference must be a string"),
+        (lambda: npgm.reference("isotropic-cosh", p=3.0), TypeError, "has no parameter 'p'"),
+        (lambda: npgm.Isotropic(npgm.Cosh), TypeError, "kernel must be a kernel"),
+        (lambda: npgm.Isotropic(npgm.Cosh(), scale=0.0), ValueError, "scale must be positive and finite, not 0.0"),
+        (lambda: npgm.Isotropic(npgm.Cosh(), scale=-1), ValueError, "scale must be positive and finite, not -1"),
+        (lambda: npgm.Separable(npgm.Cosh(), scale=np.nan), ValueError, "scale must be positive and finite, not nan"),
+        (lambda: npgm.Separable(npgm.Cosh(), scale=True), TypeError, "scale must be a real number, not True"),
+        (lambda: npgm.Separable(npgm.Cosh(), scale="1"), TypeError, "scale must be a real number, not '1'"),
+    ],
+)
+def test_bad_input_is_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()
