@@ -14,7 +14,7 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def scaled_norm(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """Return ``(m, q)``, each of size 1, with m q the Euclidean norm of all entries of ``tensors`` together.
+    """Return ``(m, q)``, of no dimension, with m q the Euclidean norm of all entries of ``tensors`` together.
 
     As in `npgm.Isotropic.factor`, m is the largest absolute value, so that nothing overflows: 1 if that is zero or not
     finite. The result is in the widest dtype present, float32 at least, on the device of the first tensor; no value
@@ -22,13 +22,13 @@ def scaled_norm(tensors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     """
     tensors = [tensor for tensor in tensors if tensor.numel() > 0]
     if not tensors:
-        return torch.ones(1), torch.zeros(1)
+        return torch.ones(()), torch.zeros(())
     device = tensors[0].device
     dtype = torch.float32
     for tensor in tensors:
         dtype = torch.promote_types(dtype, tensor.dtype)
     maxima = [torch.linalg.vector_norm(t, torch.inf).to(device, dtype) for t in tensors]
-    largest = torch.stack(maxima).amax(0, keepdim=True)
+    largest = torch.stack(maxima).amax()
     m = torch.where((largest > 0) & torch.isfinite(largest), largest, 1.0)
     parts = [torch.linalg.vector_norm(t.to(dtype) / m.to(t.device)).to(device) for t in tensors]
-    return m, torch.linalg.vector_norm(torch.stack(parts)).reshape(1)
+    return m, torch.linalg.vector_norm(torch.stack(parts))
