@@ -33,9 +33,8 @@ def main() -> None:
     A = rating_matrix(load("movielens-100k"))
     dense_A = A.toarray()
     threads = min(2, os.cpu_count() or 1)
-    print(
-        f"rank  dense / sparse, batch of {STARTS}  dense / sparse, one start   ({ROUNDS} rounds of {ITERATIONS} iterations)"
-    )
+    print(f"{ROUNDS} rounds of {ITERATIONS} iterations, {threads} threads: dense / sparse, median and range")
+    print(f"rank  {f'batch of {STARTS}':>20}  {'one start':>20}")
     for rank in (10, 20, 30):
         dense, sparse = MatrixFactorization(dense_A, rank), MatrixFactorization(A, rank, threads)
         one = sparse.start(0)
