@@ -155,6 +155,21 @@ def test_callbacks_of_both_kinds_may_stop():
     assert res.nit == 5  # the third call was the one that stops
 
 
+@pytest.mark.parametrize("method", ["adgd", "npgm"])
+def test_a_function_may_reuse_its_gradient_array(method):
+    buffer = np.empty(2)
+
+    def reusing(x):
+        np.multiply(x, [1.0, 0.1], out=buffer)
+        return 0.5 * float(x @ buffer), buffer
+
+    options = {"lr": 0.5} if method == "npgm" else {}
+    got = npgm.minimize(reusing, START, method=method, maxiter=30, tol=0.0, **options)
+    want = npgm.minimize(lambda x: (0.0, x * [1.0, 0.1]), START, method=method, maxiter=30, tol=0.0, **options)
+    np.testing.assert_array_equal(got.x, want.x)
+    assert got.jac is not buffer
+
+
 def test_exceptions_of_the_user_pass_through():
     def broken(x):
         if x[0] < 2.9:
@@ -185,7 +200,7 @@ def test_torch_points_may_require_grad_and_do_not_grow_a_graph():
     def with_autograd(x):
         x = x.requires_grad_()
         f = 0.5 * (x @ x)
-        return f.detach(), torch.autograd.grad(f, x)[0]
+        return f, torch.autograd.grad(f, x, create_graph=True)[0]
 
     res = npgm.minimize(with_autograd, start, lr=0.5)
     assert res.success
