@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from joblib import Parallel, delayed
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
 from npgm import _validate
@@ -58,18 +59,22 @@ def run(experiment: Experiment, preset: str, output: Path, *, jobs: int = -1) ->
     missing = store.missing(runs)
     if not missing:
         return store
-    instances.registry[experiment.problem](**missing[0].setting, threads=1)  # fetches the data once, and here
-    batches = list(_batches(missing))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))  # fmt: skip
-    with Progress(*columns) as progress:
-        task = progress.add_task(f"{experiment.key} ({preset}), runs", total=len(runs))
-        progress.update(task, completed=len(runs) - len(missing))
+    # the cost of a run, for the time left; this fetches the data once, and here
+    build = instances.registry[experiment.problem]
+    sizes = {str(setting): build(**setting, threads=1).start(0).size for setting in experiment.grid()}
+    costs = {run.key: sizes[str(run.setting)] * run.maxiter for run in missing}
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
+               BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, speed_estimate_period=math.inf) as progress:
+        done = len(runs) - len(missing)
+        task = progress.add_task(f"{experiment.key} ({preset})", total=sum(costs.values()), done=done, runs=len(runs))
+        progress.advance(task, 0)  # the clock of the time left starts here, not with the first batch that is done
         work = Parallel(n_jobs=jobs, return_as="generator_unordered")(
-            delayed(_run_batch)(batch, store, max(1, cores // jobs)) for batch in batches
+            delayed(_run_batch)(batch, store, max(1, cores // jobs)) for batch in _batches(missing)
         )
         for finished in work:
-            progress.advance(task, finished)
+            done += len(finished)
+            progress.update(task, advance=sum(costs[run.key] for run in finished), done=done)
     return store
 
 
@@ -79,8 +84,8 @@ def _batches(runs: list[Run]) -> Iterator[list[Run]]:
         yield from (together[i : i + BATCH] for i in range(0, len(together), BATCH))
 
 
-def _run_batch(runs: list[Run], store: Store, threads: int) -> int:
-    """Compute and keep runs that differ in their seed only; return their number."""
+def _run_batch(runs: list[Run], store: Store, threads: int) -> list[Run]:
+    """Compute, keep and return runs that differ in their seed only."""
     first = runs[0]
     instance = instances.registry[first.problem](**first.setting, threads=threads)
     probes = _probes(first.maxiter, first.sharpness_points)
@@ -99,7 +104,7 @@ def _run_batch(runs: list[Run], store: Store, threads: int) -> int:
         for i, run in enumerate(runs):
             sharp = _sharpness(instance, {k: x[i] for k, x in points.items() if k <= result.nit[i]})
             store.write(run, _frame(run, result, i, sharp))
-    return len(runs)
+    return runs
 
 
 def _probes(maxiter: int, number: int) -> set[int]:
