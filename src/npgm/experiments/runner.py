@@ -60,8 +60,8 @@ def run(experiment: Experiment, preset: str, output: Path, *, jobs: int = -1) ->
     if not missing:
         return store
     # the cost of a run, for the time left; this fetches the data once, and here
-    build = instances.registry[experiment.problem]
-    sizes = {str(setting): build(**setting, threads=1).start(0).size for setting in experiment.grid()}
+    examples = {str(run.setting): run for run in missing}
+    sizes = {setting: run.instance(threads=1).starts([0]).size for setting, run in examples.items()}
     costs = {run.key: sizes[str(run.setting)] * run.maxiter for run in missing}
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
                BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
@@ -87,9 +87,10 @@ def _batches(runs: list[Run]) -> Iterator[list[Run]]:
 def _run_batch(runs: list[Run], store: Store, threads: int) -> list[Run]:
     """Compute, keep and return runs that differ in their seed only."""
     first = runs[0]
-    instance = instances.registry[first.problem](**first.setting, threads=threads)
+    seeds = [run.seed for run in runs]
+    instance = first.instance(threads)
     probes = _probes(first.maxiter, first.sharpness_points)
-    points = {0: np.stack([instance.start(run.seed) for run in runs])}
+    points = {0: instance.starts(seeds)}
     k = 0
 
     def keep(x: Floats) -> None:
@@ -99,11 +100,13 @@ def _run_batch(runs: list[Run], store: Store, threads: int) -> list[Run]:
             points[k] = x
 
     with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
-        result = minimize(instance, points[0], method=first.method.method, maxiter=first.maxiter, tol=0.0,
-                          batch=True, history=True, callback=keep, **first.method.arguments())  # fmt: skip
-        for i, run in enumerate(runs):
-            sharp = _sharpness(instance, {k: x[i] for k, x in points.items() if k <= result.nit[i]})
-            store.write(run, _frame(run, result, i, sharp))
+        result = minimize(
+            instance.objective(seeds), points[0], method=first.method.method, maxiter=first.maxiter, tol=0.0,
+            batch=True, history=True, callback=keep, **first.method.arguments(),
+        )  # fmt: skip
+        for i, (run, optimum) in enumerate(zip(runs, instance.optima(seeds), strict=True)):
+            sharp = _sharpness(instance, {k: points[k][i] for k in probes if k <= result.nit[i]})
+            store.write(run, _frame(run, result, i, optimum, sharp))
     return runs
 
 
@@ -120,14 +123,15 @@ def _sharpness(instance: instances.Instance, points: dict[int, Floats]) -> dict[
     return values
 
 
-def _frame(run: Run, result: Any, i: int, sharp: dict[int, float]) -> pl.DataFrame:
+def _frame(run: Run, result: Any, i: int, optimum: float, sharp: dict[int, float]) -> pl.DataFrame:
     length = int(result.nit[i]) + 1
     history = {name: values if values.ndim == 1 else values[:, i] for name, values in result.history.items()}
     return pl.DataFrame({
         "k": np.arange(length, dtype=np.int32),
         "seconds": history["seconds"][:length] / len(result.nit),
         **{name: history[name][:length] for name in ("fun", "grad_norm", "stationarity")},
-        "sharpness": [sharp.get(k) for k in range(length)],
+        "gap": history["fun"][:length] - optimum,
+        "sharpness": pl.Series([sharp.get(k) for k in range(length)], dtype=pl.Float64),
     }).with_columns(
         pl.lit(run.seed, pl.Int32).alias("seed"),
         pl.lit(Status(int(result.status[i])).name).alias("status"),
