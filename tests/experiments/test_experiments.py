@@ -148,7 +148,10 @@ def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
         ),
         (["reproduce", "matrix-factorization", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["report", "matrix-factorization"], "holds none of the runs; reproduce the experiment first"),
-        (["data", "fetch", "nothing"], "unknown data set 'nothing'; accepted: movielens-100k"),
+        (
+            ["data", "fetch", "nothing"],
+            "unknown data set 'nothing'; accepted: cifar10, cifar100, mnist, movielens-100k",
+        ),
         (["data", "fetch", "movielens-100k", "--folder", "."], "holds none of u.data"),
         (["reproduce", "matrix-factorization", "--output", "/dev/null/x"], "Not a directory"),
     ],
