@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import npgm
-import torch
 from npgm.problems import PhaseRetrieval
 
 

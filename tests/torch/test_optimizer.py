@@ -5,9 +5,9 @@ import io
 
 import numpy as np
 import pytest
+import torch
 
 import npgm
-import torch
 from npgm import references
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
 

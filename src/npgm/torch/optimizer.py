@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar, overload
 
 import array_api_compat.torch
+import torch
+from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT
 
-import torch
 from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
 from npgm.references import Isotropic, Reference, Separable, reference
 from npgm.torch.norms import scaled_norm, working_dtype
-from torch import Tensor
 
 
 class NPGM(Optimizer):
