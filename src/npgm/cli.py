@@ -63,7 +63,8 @@ def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = 
 def show_kernels() -> None:
     """List the kernels and the reference functions made of them."""
     table = Table("key", "h(x)", "preconditioner h*'(y)", "domain", "μ", "reference functions")
-    for key, kernel in sorted(kernels.registry.items()):
+    for key, cls in sorted(kernels.registry.items()):
+        kernel = cls()
         domain = "ℝ" if kernel.radius == float("inf") else f"|x| < {kernel.radius:g}"
         made = ", ".join(name for name in references.names() if name.partition("-")[2] == key)
         table.add_row(key, kernel.formula, kernel.preconditioner_formula, domain, f"{kernel.mu:g}", made)

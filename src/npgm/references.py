@@ -12,6 +12,7 @@ array([0.6, 0.8])
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 from typing import ClassVar
@@ -53,8 +54,13 @@ class Reference(ABC):
 
     @property
     def mu(self) -> float:
-        """The modulus of strong convexity of φ; ∇φ* is 1/mu-Lipschitz."""
+        """The modulus of strong convexity of φ, 0 if there is none; ∇φ* is 1/mu-Lipschitz."""
         return self.scale * self.kernel.mu
+
+    @property
+    def curvature_at_zero(self) -> float:
+        """The c with ∇²φ*(0) = c I, possibly 0 or infinity."""
+        return self.kernel.curvature_at_zero / self.scale
 
     @property
     def radius(self) -> float:
@@ -101,7 +107,8 @@ class Isotropic(Reference):
         xp, x, restore = promote(x)
         z, m, q = scaled_norm(xp, x, axis)
         slope = self.kernel.gradient(m * q) / _one_if_zero(xp, q)
-        return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, self.kernel.mu), slope))
+        at_zero = self.kernel.curvature_at_zero
+        return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, _derivative(1.0, at_zero)), slope))
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -139,7 +146,7 @@ class Isotropic(Reference):
         This is where a norm that was gathered from many arrays enters.
         """
         slope = self.kernel.precondition(self.relative_norm(xp, m, q)) / _one_if_zero(xp, q)
-        return xp.where(q == 0, xp.full_like(q, 1.0 / self.mu), slope)
+        return xp.where(q == 0, xp.full_like(q, _derivative(self.curvature_at_zero, 1.0)), slope)
 
 
 @dataclass(frozen=True)
@@ -205,3 +212,12 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
 
 def _one_if_zero(xp: Namespace, q: Array) -> Array:
     return xp.where(q == 0, xp.ones_like(q), q)
+
+
+def _derivative(numerator: float, denominator: float) -> float:
+    """Return the quotient where it is finite, else 0, as autograd libraries do where there is no derivative.
+
+    It multiplies the zero vector, which an infinite factor would turn into NaN.
+    """
+    quotient = numerator / denominator if denominator > 0.0 else math.inf
+    return quotient if quotient < math.inf else 0.0
