@@ -119,3 +119,14 @@ def to_host(x: Array) -> Floats:
     if array_api_compat.is_numpy_array(x):
         return x.astype(np.float64)
     return np.array([float(v) for v in x])
+
+
+def stop_gradient(x: Array) -> Array:
+    """Return ``x`` as a constant of automatic differentiation."""
+    if array_api_compat.is_torch_array(x):
+        return x.detach()
+    if array_api_compat.is_jax_array(x):
+        import jax  # present, since x is one of its arrays
+
+        return jax.lax.stop_gradient(x)
+    return x

@@ -19,6 +19,7 @@ import pkgutil
 
 from npgm.kernels.base import Kernel, register, registry
 from npgm.kernels.bounded import Artanh, Log, LogCos, LogSquare, Sqrt
+from npgm.kernels.custom import FromDual, FromPrimal
 from npgm.kernels.exponential import Cosh, Exp, ExpSquare
 from npgm.kernels.polynomial import Cubic, Huber, Power, Quadratic, Quartic
 
@@ -28,6 +29,8 @@ __all__ = [
     "Cubic",
     "Exp",
     "ExpSquare",
+    "FromDual",
+    "FromPrimal",
     "Huber",
     "Kernel",
     "Log",
