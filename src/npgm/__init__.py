@@ -6,7 +6,7 @@ Oikonomidis, Quan, Patrinos: Nonlinearly Preconditioned Gradient Methods: Moment
 NeurIPS 2025.
 """
 
-from npgm import kernels, solvers
+from npgm import kernels, problems, solvers, theory
 from npgm.kernels import (
     Artanh,
     Cosh,
@@ -47,6 +47,8 @@ __all__ = [
     "Sqrt",
     "kernels",
     "minimize",
+    "problems",
     "reference",
     "solvers",
+    "theory",
 ]

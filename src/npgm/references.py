@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import ClassVar
 
@@ -84,8 +85,20 @@ class Reference(ABC):
         """∇φ*(y), of the shape of ``y``: the direction of the step at a point of gradient ``y``."""
 
     @abstractmethod
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
+        """The function v ↦ ∇²φ*(y) v of arrays of the shape of ``y``, or ∇²φ*(y)^½ v, at a fixed ``y``."""
+
     def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
         """∇²φ*(y) v, of the shape of ``y``: the derivative of `precondition` at ``y`` along ``v``."""
+        return self.conjugate_hessian(y, axis)(v)
+
+    @property
+    def stationarity_limit(self) -> float:
+        """λ sup h(h*'): no measure of an isotropic φ, and no term of that of a separable φ, is larger.
+
+        Infinite, except where h is finite at the boundary of a bounded domain.
+        """
+        return self.scale * float(self.kernel(self.radius)) if self.radius < math.inf else math.inf
 
     @abstractmethod
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
@@ -120,16 +133,23 @@ class Isotropic(Reference):
         z, m, q = scaled_norm(xp, y, axis)
         return restore(z * self.factor(xp, m, q))
 
-    def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
         xp, y, restore = promote(y)
-        v = xp.astype(v, y.dtype)
         z, m, q = scaled_norm(xp, y, axis)
         r = self.relative_norm(xp, m, q)
         direction = z / _one_if_zero(xp, q)
         tangential = self.kernel.rescaling(r) / self.scale
         radial = self.kernel.curvature(r) / self.scale
-        along = xp.sum(direction * v, axis=axis, keepdims=True)
-        return restore(tangential * v + ((radial - tangential) * along) * direction)
+        if root:
+            tangential, radial = xp.sqrt(tangential), xp.sqrt(radial)
+        difference = radial - tangential
+
+        def product(v: Array) -> Array:
+            v = xp.astype(v, y.dtype, copy=False)
+            along = xp.sum(direction * v, axis=axis, keepdims=True)
+            return restore(tangential * v + (difference * along) * direction)
+
+        return product
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -171,10 +191,12 @@ class Separable(Reference):
         xp, y, restore = promote(y)
         return restore(self.kernel.precondition(divide(xp, y, self.scale)))
 
-    def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
         xp, y, restore = promote(y)
-        curvature = self.kernel.curvature(divide(xp, y, self.scale)) / self.scale
-        return restore(curvature * xp.astype(v, y.dtype))
+        diagonal = self.kernel.curvature(divide(xp, y, self.scale)) / self.scale
+        if root:
+            diagonal = xp.sqrt(diagonal)
+        return lambda v: restore(diagonal * xp.astype(v, y.dtype, copy=False))
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)

@@ -62,6 +62,9 @@ def test_hessian_vector_product_agrees_with_autograd(name, backend, y):
     product = phi.conjugate_hvp(y, v)
     jacobian = backend.jacobian(phi.precondition, backend.array(y))
     np.testing.assert_allclose(jacobian @ v, product, rtol=1e-9, atol=1e-9 * np.max(np.abs(product)))
+    root = phi.conjugate_hessian(y, root=True)
+    twice = root(root(v))
+    np.testing.assert_allclose(twice, product, rtol=1e-12, atol=1e-12 * np.max(np.abs(product)))
     gradient = backend.jacobian(phi.conjugate, backend.array(y))
     np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
 
