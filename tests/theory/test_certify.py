@@ -39,9 +39,6 @@ def run(problem, phi, lr, momentum=0.0, maxiter=120):
 
 
 def report(problem, phi, constants, lr, momentum):
-    distance = None
-    if problem.convex and problem.key != "logistic":
-        distance = float(np.linalg.norm(problem.start - np.asarray(getattr(problem, "b", 0.0))))
     return certify.deterministic(
         run(problem, phi, lr, momentum),
         phi,
@@ -52,7 +49,7 @@ def report(problem, phi, constants, lr, momentum):
         pl=constants.pl,
         minimum=problem.minimum(problem.start.size),
         convex=problem.convex,
-        distance=distance,
+        distance=None if problem.minimiser is None else float(np.linalg.norm(problem.start - problem.minimiser)),
     )
 
 

@@ -55,6 +55,11 @@ class Problem(ABC):
     """f, for tables."""
     convex: ClassVar[bool]
 
+    @property
+    def minimiser(self) -> Floats | None:
+        """A point of least value, None if there is none: by default the origin, of the shape of `start`."""
+        return 0.0 * self.start
+
     @abstractmethod
     def __call__(self, x: Array) -> tuple[Array, Array]:
         """Return f and ∇f."""

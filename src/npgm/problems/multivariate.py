@@ -63,6 +63,10 @@ class ScaledReference(Problem):
     def start(self) -> Floats:
         return np.asarray(self.b) + 2.0
 
+    @property
+    def minimiser(self) -> Floats:
+        return np.asarray(self.b)
+
     def minimum(self, n: int) -> float:
         return 0.0
 

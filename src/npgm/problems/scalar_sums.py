@@ -139,6 +139,10 @@ class Logistic(ScalarSum):
     def start(self) -> Floats:
         return np.array([-3.0])
 
+    @property
+    def minimiser(self) -> None:
+        return None
+
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
         e = xp.exp(-xp.abs(x))
         p = xp.where(x > 0, e, xp.ones_like(e)) / (1.0 + e)
@@ -247,6 +251,10 @@ class DoubleWell(ScalarSum):
     def __post_init__(self) -> None:
         object.__setattr__(self, "a", _validate.positive("a", self.a))
 
+    @property
+    def minimiser(self) -> Floats:
+        return np.array([math.sqrt(self.a)])
+
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
         square = x * x
         return 0.25 * (square - self.a) ** 2, x * (square - self.a), 3.0 * square - self.a
@@ -282,6 +290,10 @@ class Bump(ScalarSum):
     @property
     def start(self) -> Floats:
         return np.array([0.3])
+
+    @property
+    def minimiser(self) -> Floats:
+        return np.array([math.sqrt(2.0 * math.log(25.0))])
 
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
         square = x * x
