@@ -38,7 +38,7 @@ class Estimate:
         kind: ``"lower estimate"`` of a supremum, or ``"upper estimate"`` of an infimum; never a bound of it.
         at_points: the value at each point.
         products: the number of Hessian-vector products.
-        cost: the time taken, in evaluations of the gradient at the same points; NaN if none was needed.
+        cost: the time of the whole estimate, in evaluations of the gradient; NaN if no product was needed.
     """
 
     value: float
@@ -70,8 +70,7 @@ def anisotropic_smoothness(
         reference: φ.
         points: a vector of shape (n,), or several, of shape (k, n), such as the iterates of a run.
         max_products: the most Hessian-vector products at a point, at least 10, for more than 32 variables; None for no
-            limit. By
-            default, a point of a fully connected network costs about 45 gradients (``Estimate.cost`` says it).
+            limit. ``Estimate.cost`` says what they cost.
         rtol: the relative accuracy at which to stop earlier.
         seed: of the first vector at the first point; every other point starts from the last eigenvector.
 
