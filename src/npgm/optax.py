@@ -23,7 +23,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
-from array_api_compat import array_namespace
 
 from npgm import _validate
 from npgm._array import Array, scaled_norm
@@ -104,19 +103,18 @@ def npgm(
 
 
 def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
-    leaves = [leaf for leaf in jax.tree.leaves(updates) if leaf.size > 0]
+    leaves = [leaf for leaf in map(_working, jax.tree.leaves(updates)) if leaf.size > 0]
     if not leaves:
         return updates
-    xp = array_namespace(*leaves)
-    norms = [scaled_norm(xp, _working(leaf))[1:] for leaf in leaves]
+    norms = [scaled_norm(jnp, leaf)[1:] for leaf in leaves]
     dtype = jnp.result_type(*[q.dtype for _, q in norms])
     # the scale of a zero leaf is 1, which must not hide another leaf that is tiny
-    scales = xp.stack([jnp.where(q == 0, 0.0, m).astype(dtype).reshape(()) for m, q in norms])
-    largest = xp.max(scales)
-    m = xp.where(largest > 0, largest, xp.ones_like(largest))
-    parts = scales / m * xp.stack([q.astype(dtype).reshape(()) for _, q in norms])
-    _, rest, q = scaled_norm(xp, parts)
-    factor = phi.factor(xp, m, (rest * q).reshape(()))
+    scales = jnp.stack([jnp.where(q == 0, 0.0, m).astype(dtype).reshape(()) for m, q in norms])
+    largest = jnp.max(scales)
+    m = jnp.where(largest > 0, largest, jnp.ones_like(largest))
+    parts = scales / m * jnp.stack([q.astype(dtype).reshape(()) for _, q in norms])
+    _, rest, q = scaled_norm(jnp, parts)
+    factor = phi.factor(jnp, m, (rest * q).reshape(()))
 
     def rescale(leaf: Array) -> Array:
         working = _working(leaf)
@@ -126,6 +124,7 @@ def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
 
 
 def _working(leaf: Array) -> Array:
+    leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TypeError(f"a gradient has dtype {leaf.dtype}; a real floating-point dtype is needed")
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
 from npgm import _validate, kernels
@@ -226,7 +226,7 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
     _validate.choice("reference", name, names())
     lift, _, key = name.partition("-")
     kernel = kernels.registry[key]
-    accepted = [field.name for field in fields(kernel)]  # type: ignore[arg-type]
+    accepted: list[str] = [field.name for field in fields(kernel)] if is_dataclass(kernel) else []
     if unknown := set(parameters) - set(accepted):
         raise TypeError(f"the kernel {key} has no parameter {min(unknown)!r}; accepted: {accepted or 'none'}")
     return lifts[lift](kernel(**parameters), scale=scale)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import torch
 
 import npgm
+import npgm.optax
 from backends import AUTOGRAD, BACKENDS
 from npgm.kernels import FromDual, FromPrimal
+from npgm.torch import NPGM
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,37 @@ def test_registered_under_a_name_it_works_in_the_solvers(monkeypatch):
 
     result = npgm.minimize(fun, np.array([3.0, -4.0]), lr=0.5, reference=phi, tol=1e-10)
     assert result.success
+
+
+@pytest.mark.parametrize("lift", ["isotropic", "separable"])
+def test_registered_under_a_name_it_works_in_torch_and_optax(monkeypatch, lift):
+    monkeypatch.setitem(npgm.kernels.registry, "primal-cosh", PrimalCosh)
+    own, closed = f"{lift}-primal-cosh", f"{lift}-cosh"
+    runs = []
+    for name in (own, closed):
+        parameter = torch.nn.Parameter(torch.tensor([3.0, -40.0]))
+        optimizer = NPGM([parameter], lr=0.1, momentum=0.5, reference=name)
+        transformation = npgm.optax.npgm(0.1, 0.5, name)
+        x = jnp.array([3.0, -40.0], jnp.float32)
+        state = transformation.init(x)
+        step = jax.jit(transformation.update)
+        for _ in range(5):
+            optimizer.zero_grad()
+            parameter.square().sum().backward()
+            optimizer.step()
+            updates, state = step(2 * x, state)
+            x = x + updates
+        runs.append((parameter.detach().numpy(), np.asarray(x)))
+    np.testing.assert_allclose(runs[0], runs[1], rtol=1e-5)
+    np.testing.assert_allclose(runs[0][0], runs[0][1], rtol=1e-5)
+
+
+def test_a_kernel_that_is_no_dataclass_has_no_parameters(monkeypatch):
+    kernel = broken(mu=1.0)
+    monkeypatch.setitem(npgm.kernels.registry, "broken", kernel)
+    assert npgm.reference("isotropic-broken").kernel.mu == 1.0
+    with pytest.raises(TypeError, match="has no parameter 'p'; accepted: none"):
+        npgm.reference("isotropic-broken", p=1.0)
 
 
 def test_root_is_found_where_the_function_overflows():

@@ -51,6 +51,14 @@ def test_scale_enters_the_noise():
     assert bounds.proposition_3_2_provenance(npgm.reference("isotropic-exp")) == "numerical"
 
 
+def test_a_start_at_the_minimum_is_no_accident():
+    run = {**RUN, "gap": 0.0, "lr": 0.1}
+    bound = bounds.theorem_2_7(COSH, lipschitz=2.0, momentum=0.5, first=0.0, **run)
+    assert np.isnan(bound.values[0])
+    assert not bound.values[1:].any()
+    assert not bounds.convex_conjugate(COSH, convex=True, **run).values[1:].any()
+
+
 def test_bounds_above_what_is_known_anyway_are_vacuous():
     tanh = npgm.reference("isotropic-artanh", scale=2.0)
     bound = bounds.base_method(tanh, smoothness=1.0, lr=1.0, gap=5.0, iterations=9)

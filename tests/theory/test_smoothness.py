@@ -38,14 +38,14 @@ def test_agrees_with_the_dense_decomposition_on_a_network(name):
     D, H = dense(oracle, phi, x)
     exact = np.max(np.linalg.eigvals(D @ H).real), np.linalg.norm(D @ H, 2)
     for estimate, want in zip((theory.anisotropic_smoothness, theory.preconditioned_lipschitz), exact, strict=True):
-        result = estimate(oracle, phi, x, max_products=None, rtol=1e-12)
+        result = estimate(oracle, phi, x, max_products=None, rtol=1e-8)
         assert result.value == pytest.approx(want, rel=1e-6)
         assert result.kind == "lower estimate"
         limited = estimate(oracle, phi, x)
         assert limited.products <= 16
         assert 0.85 * want <= limited.value <= want * (1 + 1e-9)
         assert limited.cost > 0
-    norm = theory.hessian_norm(oracle, x, max_products=None, rtol=1e-12).value
+    norm = theory.hessian_norm(oracle, x, max_products=None, rtol=1e-8).value
     assert norm == pytest.approx(np.linalg.norm(H, 2), rel=1e-6)
 
 
@@ -70,11 +70,11 @@ def test_torch_and_jax_and_numpy_oracles_agree():
     elsewhere = x + 1.0
     grad, hvp = from_numpy.linearize(elsewhere)
     for oracle in (from_torch, from_jax):
-        np.testing.assert_allclose(oracle.gradient(elsewhere), grad, rtol=1e-12)
+        np.testing.assert_allclose(oracle.gradient(elsewhere), grad, rtol=1e-8)
         other, product = oracle.linearize(elsewhere)
         oracle.linearize(x)  # a later point must not disturb the products at the earlier one
-        np.testing.assert_allclose(other, grad, rtol=1e-12)
-        np.testing.assert_allclose(product(d), hvp(d), rtol=1e-12)
+        np.testing.assert_allclose(other, grad, rtol=1e-8)
+        np.testing.assert_allclose(product(d), hvp(d), rtol=1e-8)
     np.testing.assert_array_equal(tensor.detach().numpy(), x)
 
 
@@ -118,7 +118,17 @@ def test_largest_signed_eigenvalue_may_be_negative():
         assert theory.anisotropic_smoothness(concave, phi, np.ones(n)).value == pytest.approx(-1.0)
         assert theory.preconditioned_lipschitz(concave, phi, np.ones(n)).value == pytest.approx(1.0)
     flat = oracles.from_numpy(lambda x: (0.0, 0 * x), lambda x, d: 0 * d)
-    assert theory.anisotropic_smoothness(flat, phi, np.ones(60)).value == 0.0
+    for limit in (16, None):
+        assert theory.anisotropic_smoothness(flat, phi, np.ones(60), max_products=limit).value == 0.0
+
+
+@pytest.mark.parametrize("limit", [16, None])
+def test_the_eigenvector_of_one_point_does_not_trap_the_next(limit):
+    n = 60
+    moving = oracles.from_numpy(lambda x: (0.0, 0 * x), lambda x, d: (1.0 + 9.0 * (np.arange(n) == x[0])) * d)
+    points = np.repeat(np.array([[3.0], [40.0], [7.0]]), n, axis=1)
+    estimate = theory.anisotropic_smoothness(moving, npgm.reference("isotropic-quad"), points, max_products=limit)
+    np.testing.assert_allclose(estimate.at_points, 10.0, rtol=1e-2)
 
 
 def test_l0_l1_fit():

@@ -25,6 +25,7 @@ Fenchel-Young equality, and by quadrature:
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -43,7 +44,7 @@ class _Derived(Kernel):
     """A kernel of which some functions are computed numerically.
 
     The properties claim nothing that is not stated: a subclass that knows ``mu`` or a flag says so, and what it says
-    is checked at construction.
+    is checked at construction. A subclass that is no dataclass, and has an ``__init__``, ends it with that of the base.
     """
 
     mu = 0.0
@@ -60,7 +61,7 @@ class _Derived(Kernel):
     def strongly_convex_c2(self) -> bool:
         return self.mu > 0.0
 
-    @property
+    @functools.cached_property
     def curvature_at_zero(self) -> float:
         with np.errstate(divide="ignore"):
             return float(self.curvature(np.zeros(())))

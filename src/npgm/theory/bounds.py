@@ -199,7 +199,7 @@ def theorem_2_7(
     largest = (1 - beta) ** 2 / L
     _need(name, gamma <= largest * _ONE, f"γ <= (1-β)²/L = {largest:g}", f"γ = {gamma:g}")
     coefficient = (beta if tight else 1.0) / (1.0 - beta)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         values = (D0 / (beta * gamma) + coefficient * _validate.nonnegative("first", first)) / k
     values[0] = np.nan
     remark = (
@@ -306,7 +306,7 @@ def convex_conjugate(
     L, gamma, D0, k = _common(name, reference, smoothness, lr, gap, iterations)
     _need(name, convex, "f convex", "it is not stated to be")
     _step(name, gamma, L)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         values = D0 / (gamma * k)
     values[0] = np.nan
     return Bound(name, "conjugate", values, "derived", np.isnan(values))

@@ -72,7 +72,7 @@ def anisotropic_smoothness(
         max_products: the most Hessian-vector products at a point, at least 10, for more than 32 variables; None for no
             limit. ``Estimate.cost`` says what they cost.
         rtol: the relative accuracy at which to stop earlier.
-        seed: of the first vector at the first point; every other point starts from the last eigenvector.
+        seed: of the first vector at the first point; every other point starts near the last eigenvector.
 
     Example:
         >>> import numpy as np, npgm
@@ -139,13 +139,15 @@ def _largest(
     limit = None if max_products is None else _validate.count("max_products", max_products, least=10) // products_each
     rtol = _validate.positive("rtol", rtol)
     n = points.shape[1]
-    start: Floats = np.random.default_rng(seed).standard_normal(n)
+    noise: Floats = np.random.default_rng(seed).standard_normal(n) / n**0.5
+    start = noise
     values, products = [], 0
     gradient_seconds = _seconds(lambda: oracle.gradient(points[0]))
     began = time.perf_counter()
     for x in points:
         grad, hvp = oracle.linearize(x)
-        value, start, count = _eigenvalue(operator(grad, hvp), n, start, limit, rtol)
+        value, vector, count = _eigenvalue(operator(grad, hvp), n, start, limit, rtol)
+        start = vector + noise  # the last vector alone may be one of a smaller eigenvalue here, and then stay so
         values.append(transform(value))
         products += count * products_each
     cost = (time.perf_counter() - began) / gradient_seconds
@@ -176,14 +178,14 @@ def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol:
         return _finite(apply(v.ravel()))
 
     linear = scipy.sparse.linalg.LinearOperator((n, n), matvec=matvec, dtype=np.float64)
-    if limit is None:
-        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=start, tol=rtol)
-        return float(values[0]), vectors[:, 0], count
     # one application first: a random vector of a large space is almost orthogonal to the one that is sought
     image = matvec(start)
     size = float(np.linalg.norm(image))
     if size == 0.0:
-        return 0.0, start, count
+        return 0.0, np.zeros(n), count
+    if limit is None:
+        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=image, tol=rtol)
+        return float(values[0]), vectors[:, 0], count
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the limit was reached
         _, vectors, history = scipy.sparse.linalg.lobpcg(
