@@ -6,22 +6,49 @@ Oikonomidis, Quan, Patrinos: Nonlinearly Preconditioned Gradient Methods: Moment
 NeurIPS 2025.
 """
 
-from npgm import kernels, solvers
-from npgm.kernels import Cosh, Kernel, Log, Quadratic
+from npgm import kernels, problems, solvers, theory
+from npgm.kernels import (
+    Artanh,
+    Cosh,
+    Cubic,
+    Exp,
+    ExpSquare,
+    Huber,
+    Kernel,
+    Log,
+    LogCos,
+    LogSquare,
+    Power,
+    Quadratic,
+    Quartic,
+    Sqrt,
+)
 from npgm.references import Isotropic, Reference, Separable, reference
 from npgm.solvers import minimize
 
 __version__ = "0.1.0"
 __all__ = [
+    "Artanh",
     "Cosh",
+    "Cubic",
+    "Exp",
+    "ExpSquare",
+    "Huber",
     "Isotropic",
     "Kernel",
     "Log",
+    "LogCos",
+    "LogSquare",
+    "Power",
     "Quadratic",
+    "Quartic",
     "Reference",
     "Separable",
+    "Sqrt",
     "kernels",
     "minimize",
+    "problems",
     "reference",
     "solvers",
+    "theory",
 ]

@@ -69,11 +69,13 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
     """Return ``(z, m, q)`` with ``y = m z`` and ``‖y‖ = m q`` over ``axis``, kept as dimensions of size 1.
 
     ``m`` is max|y|, so that neither a square nor a sum of squares overflows or underflows. It is 1 where y is
-    zero or not finite. Differentiable at zero too, where ``q`` counts as constant.
+    zero or not finite, and at most an eighth of the largest number, lest 1/m be subnormal: XLA multiplies by it.
+    Differentiable at zero too, where ``q`` counts as constant.
     """
     # max and min, and a dot product below, where abs and squares would each allocate an array of the size of y
     largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
-    m = xp.where((largest > 0) & xp.isfinite(largest), largest, xp.ones_like(largest))
+    capped = xp.clip(largest, None, 0.125 * float(xp.finfo(y.dtype).max))
+    m = xp.where((largest > 0) & xp.isfinite(largest), capped, xp.ones_like(largest))
     z = y / m
     squares = _sum_of_squares(xp, z, axis)
     nonzero = squares != 0
@@ -119,3 +121,14 @@ def to_host(x: Array) -> Floats:
     if array_api_compat.is_numpy_array(x):
         return x.astype(np.float64)
     return np.array([float(v) for v in x])
+
+
+def stop_gradient(x: Array) -> Array:
+    """Return ``x`` as a constant of automatic differentiation."""
+    if array_api_compat.is_torch_array(x):
+        return x.detach()
+    if array_api_compat.is_jax_array(x):
+        import jax  # present, since x is one of its arrays
+
+        return jax.lax.stop_gradient(x)
+    return x

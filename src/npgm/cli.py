@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from npgm import experiments, kernels, references
+from npgm import _validate, experiments, kernels, problems, references
 from npgm.data import DataError
 from npgm.data import load as load_data
+from npgm.experiments import figures
+from npgm.experiments.certification import METHODS, Certified, certify_problem
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
 data = typer.Typer(no_args_is_help=True, help="The data sets.")
@@ -23,6 +25,13 @@ app.add_typer(data, name="data")
 console = Console()
 
 T = TypeVar("T")
+
+_FLAGS = {
+    "2-subhom.": "two_subhomogeneous",
+    "noise ineq.": "noise_inequality",
+    "Assumption 1.2": "strongly_convex_c2",
+}
+"""The columns of the flags in the table of kernels."""
 
 ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
@@ -63,14 +72,64 @@ def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = 
 
 
 @app.command("kernels")
-def show_kernels() -> None:
-    """List the kernels and the reference functions made of them."""
-    table = Table("key", "h(x)", "preconditioner h*'(y)", "domain", "μ", "reference functions")
-    for key, kernel in sorted(kernels.registry.items()):
-        domain = "ℝ" if kernel.radius == float("inf") else f"|x| < {kernel.radius:g}"
-        made = ", ".join(name for name in references.names() if name.partition("-")[2] == key)
-        table.add_row(key, kernel.formula, kernel.preconditioner_formula, domain, f"{kernel.mu:g}", made)
+def show_kernels(
+    plot: Annotated[Path | None, typer.Option(help="Draw h and the preconditioners into this file.")] = None,
+) -> None:
+    """List the kernels, with their properties; each is a reference function as isotropic-KEY and as separable-KEY."""
+    table = Table("key", "h(x)", "preconditioner h*'(y)", "domain", "μ", *_FLAGS)
+    for key, cls in sorted(kernels.registry.items()):
+        kernel = cls()
+        domain = "ℝ" if kernel.full_domain else f"|x| < {kernel.radius:.4g}"
+        flags = ["yes" if getattr(kernel, flag) else "no" for flag in _FLAGS.values()]
+        table.add_row(key, kernel.formula, kernel.preconditioner_formula, domain, f"{kernel.mu:g}", *flags)
     console.print(table)
+    if plot is not None:
+        _guarded(lambda: figures.kernels(plot))
+        console.print(str(plot), soft_wrap=True, highlight=False)
+
+
+@app.command()
+def certify(
+    problem: Annotated[str, typer.Argument(help=f"One of: {', '.join(sorted(problems.registry))}.")],
+    reference: Annotated[str | None, typer.Option(help="The reference function, such as isotropic-cosh.")] = None,
+    method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "npgm",
+    lr: Annotated[float | None, typer.Option(help="γ; by default the largest that a theorem allows.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="β; by default that of the method.")] = None,
+    scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
+    maxiter: Annotated[int, typer.Option(help="The number of iterations.")] = 200,
+    plot: Annotated[Path | None, typer.Option(help="Draw bounds and run into this file.")] = None,
+) -> None:
+    """Run a method on a problem with known constants, and hold the run to the theorems.
+
+    The exit code is 1 if a bound fails, or if no theorem applies.
+    """
+
+    def work() -> Certified:
+        name = reference or ("isotropic-cosh" if method == "npgm" else "isotropic-quad")
+        phi = references.reference(name, scale=scale)
+        cls: Any = problems.registry[_validate.choice("problem", problem, problems.registry)]
+        instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
+        done = certify_problem(instance, phi, method=method, lr=lr, momentum=momentum, maxiter=maxiter)
+        if plot is not None:
+            done.report.plot(plot)
+        return done
+
+    done = _guarded(work)
+    table = Table("theorem", "provenance", "quantity", "bound at the end", "observed", "largest ratio", "holds")
+    for certificate in done.report.certificates:
+        bound = certificate.bound
+        at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
+        observed, ratio = f"{certificate.observed[-1]:.4g}", f"{certificate.ratio:.3g}"
+        holds = "yes" if certificate.holds else "NO"
+        table.add_row(bound.theorem, bound.provenance, bound.quantity, at_end, observed, ratio, holds)
+    console.print(f"γ = {done.lr:g}, L = {done.constants.smoothness:g}, {done.result.nit} iterations", highlight=False)
+    console.print(table if done.report.certificates else "No theorem applies to this run.")
+    for reason in done.report.refused.values():
+        console.print(f"• {reason}", highlight=False)
+    descends = done.descent >= -1e-9
+    console.print(f"Descent inequality (1.2) along the run: {'holds' if descends else 'FAILS'}", highlight=False)
+    if not (done.report.certificates and done.report.holds and descends):
+        raise typer.Exit(1)
 
 
 @data.command()

@@ -12,8 +12,10 @@ array([0.6, 0.8])
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
 from npgm import _validate, kernels
@@ -53,8 +55,13 @@ class Reference(ABC):
 
     @property
     def mu(self) -> float:
-        """The modulus of strong convexity of φ; ∇φ* is 1/mu-Lipschitz."""
+        """The modulus of strong convexity of φ, 0 if there is none; ∇φ* is 1/mu-Lipschitz."""
         return self.scale * self.kernel.mu
+
+    @property
+    def curvature_at_zero(self) -> float:
+        """The c with ∇²φ*(0) = c I, possibly 0 or infinity."""
+        return self.kernel.curvature_at_zero / self.scale
 
     @property
     def radius(self) -> float:
@@ -78,8 +85,20 @@ class Reference(ABC):
         """∇φ*(y), of the shape of ``y``: the direction of the step at a point of gradient ``y``."""
 
     @abstractmethod
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
+        """The function v ↦ ∇²φ*(y) v of arrays of the shape of ``y``, or ∇²φ*(y)^½ v, at a fixed ``y``."""
+
     def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
         """∇²φ*(y) v, of the shape of ``y``: the derivative of `precondition` at ``y`` along ``v``."""
+        return self.conjugate_hessian(y, axis)(v)
+
+    @property
+    def stationarity_limit(self) -> float:
+        """λ sup h(h*'): no measure of an isotropic φ, and no term of that of a separable φ, is larger.
+
+        Infinite, except where h is finite at the boundary of a bounded domain.
+        """
+        return self.scale * float(self.kernel(self.radius)) if self.radius < math.inf else math.inf
 
     @abstractmethod
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
@@ -101,7 +120,8 @@ class Isotropic(Reference):
         xp, x, restore = promote(x)
         z, m, q = scaled_norm(xp, x, axis)
         slope = self.kernel.gradient(m * q) / _one_if_zero(xp, q)
-        return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, self.kernel.mu), slope))
+        at_zero = self.kernel.curvature_at_zero
+        return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, _derivative(1.0, at_zero)), slope))
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -113,16 +133,23 @@ class Isotropic(Reference):
         z, m, q = scaled_norm(xp, y, axis)
         return restore(z * self.factor(xp, m, q))
 
-    def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
         xp, y, restore = promote(y)
-        v = xp.astype(v, y.dtype)
         z, m, q = scaled_norm(xp, y, axis)
         r = self.relative_norm(xp, m, q)
         direction = z / _one_if_zero(xp, q)
         tangential = self.kernel.rescaling(r) / self.scale
         radial = self.kernel.curvature(r) / self.scale
-        along = xp.sum(direction * v, axis=axis, keepdims=True)
-        return restore(tangential * v + ((radial - tangential) * along) * direction)
+        if root:
+            tangential, radial = xp.sqrt(tangential), xp.sqrt(radial)
+        difference = radial - tangential
+
+        def product(v: Array) -> Array:
+            v = xp.astype(v, y.dtype, copy=False)
+            along = xp.sum(direction * v, axis=axis, keepdims=True)
+            return restore(tangential * v + (difference * along) * direction)
+
+        return product
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -139,7 +166,7 @@ class Isotropic(Reference):
         This is where a norm that was gathered from many arrays enters.
         """
         slope = self.kernel.precondition(self.relative_norm(xp, m, q)) / _one_if_zero(xp, q)
-        return xp.where(q == 0, xp.full_like(q, 1.0 / self.mu), slope)
+        return xp.where(q == 0, xp.full_like(q, _derivative(self.curvature_at_zero, 1.0)), slope)
 
 
 @dataclass(frozen=True)
@@ -164,10 +191,12 @@ class Separable(Reference):
         xp, y, restore = promote(y)
         return restore(self.kernel.precondition(divide(xp, y, self.scale)))
 
-    def conjugate_hvp(self, y: Array, v: Array, axis: Axis = None) -> Array:
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
         xp, y, restore = promote(y)
-        curvature = self.kernel.curvature(divide(xp, y, self.scale)) / self.scale
-        return restore(curvature * xp.astype(v, y.dtype))
+        diagonal = self.kernel.curvature(divide(xp, y, self.scale)) / self.scale
+        if root:
+            diagonal = xp.sqrt(diagonal)
+        return lambda v: restore(diagonal * xp.astype(v, y.dtype, copy=False))
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -197,7 +226,7 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
     _validate.choice("reference", name, names())
     lift, _, key = name.partition("-")
     kernel = kernels.registry[key]
-    accepted = [field.name for field in fields(kernel)]  # type: ignore[arg-type]
+    accepted: list[str] = [field.name for field in fields(kernel)] if is_dataclass(kernel) else []
     if unknown := set(parameters) - set(accepted):
         raise TypeError(f"the kernel {key} has no parameter {min(unknown)!r}; accepted: {accepted or 'none'}")
     return lifts[lift](kernel(**parameters), scale=scale)
@@ -205,3 +234,12 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
 
 def _one_if_zero(xp: Namespace, q: Array) -> Array:
     return xp.where(q == 0, xp.ones_like(q), q)
+
+
+def _derivative(numerator: float, denominator: float) -> float:
+    """Return the quotient where it is finite, else 0, as autograd libraries do where there is no derivative.
+
+    It multiplies the zero vector, which an infinite factor would turn into NaN.
+    """
+    quotient = numerator / denominator if denominator > 0.0 else math.inf
+    return quotient if quotient < math.inf else 0.0

@@ -8,16 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import npgm
 from backends import AUTOGRAD, BACKENDS, duals, primals, ulps
 from npgm import kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # a value beyond the largest number is infinite
 
 KERNELS = [cls() for cls in kernels.registry.values()]
+KERNELS += [kernels.Power(1.5), kernels.Power(2.0), kernels.Power(3.0), kernels.Power(2.2), kernels.Huber(0.1)]
 DUAL = ["conjugate", "precondition", "curvature", "stationarity", "rescaling"]
 PRIMAL = ["__call__", "gradient"]
 
-each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=lambda k: k.key)
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 
 
@@ -54,7 +56,9 @@ def test_every_backend_agrees_with_numpy_in_float64(kernel, backend, name):
 @pytest.mark.parametrize("name", PRIMAL + DUAL)
 def test_low_precision_is_float32_rounded_once(kernel, backend, name):
     for dtype in backend.low_precision:
-        x = backend.array(np.array([-0.75, -0.01, 0.0, 0.25, 0.5], dtype=np.float32))
+        x = backend.array(
+            np.array([-0.75, -0.01, 0.0, 0.25, 0.5], dtype=np.float32) * np.float32(min(kernel.radius, 1.0))
+        )
         low = x.astype(dtype) if hasattr(x, "astype") else x.to(dtype)
         wide = low.astype(np.float32) if hasattr(low, "astype") else low.float()
         got, want = getattr(kernel, name)(low), getattr(kernel, name)(wide)
@@ -69,7 +73,10 @@ def test_fenchel_young_equality_and_inverse(kernel):
     y = y[np.abs(y) <= 1e6]
     u = kernel.precondition(y)
     np.testing.assert_allclose(kernel(u) + kernel.conjugate(y), u * y, rtol=1e-8, atol=1e-300)
-    np.testing.assert_allclose(kernel.gradient(u), y, rtol=1e-8, atol=0)
+    # rounding u changes h'(u) by eps u/h*''(y): where the preconditioner saturates, u has forgotten y
+    known = kernel.curvature(y) > 1e-13
+    rtol = 1e-9 + 1e-15 * np.abs(u[known]) / kernel.curvature(y[known])
+    assert (np.abs(kernel.gradient(u[known]) - y[known]) <= rtol * np.maximum(1.0, np.abs(y[known]))).all()
     np.testing.assert_allclose(kernel.stationarity(y), kernel(u), rtol=1e-8, atol=1e-300)
 
 
@@ -78,14 +85,14 @@ def test_fenchel_young_equality_and_inverse(kernel):
 def test_fenchel_young_inequality(kernel, x, y):
     x = np.asarray(x if kernel.radius == np.inf else x / 20.5 * kernel.radius)
     y = np.asarray(y)
-    assert kernel(x) + kernel.conjugate(y) >= x * y - 1e-12 * abs(x * y)
+    assert kernel(x) + kernel.conjugate(y) >= x * y - 1e-12 * abs(x * y) - 1e-300
 
 
 @each_kernel
 @pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
 def test_derivatives_agree_with_autograd(kernel, backend):
     inside = 0.95 if kernel.radius == np.inf else 0.95 * kernel.radius
-    x = np.array([-inside, -0.3, -1e-8, 0.0, 1e-20, 0.5 * inside])
+    x = np.array([-inside, -0.3 * inside, -1e-8, 0.0, 1e-20, 0.5 * inside])
     y = np.array([-1e4, -2.0, -0.3, -1e-9, 0.0, 1e-20, 0.7, 1.0, 30.0])
     for value, derivative, at in [
         (kernel, kernel.gradient, x),
@@ -93,7 +100,11 @@ def test_derivatives_agree_with_autograd(kernel, backend):
         (kernel.precondition, kernel.curvature, y),
     ]:
         jacobian = backend.jacobian(value, backend.array(at))
-        np.testing.assert_allclose(np.diag(jacobian), derivative(at), rtol=1e-9, atol=1e-30)
+        # the derivative of y/(...) is a difference of terms of the size of the rescaling
+        lost = 4e-16 * kernel.rescaling(at) if derivative == kernel.curvature else 0.0
+        want = derivative(at)
+        error = np.abs(np.diag(jacobian) - np.where(np.isfinite(want), want, 0.0))
+        assert ((error <= 1e-9 * np.abs(want) + 1e-30 + lost) | (np.diag(jacobian) == want)).all()
 
 
 @each_kernel
@@ -109,24 +120,97 @@ def test_is_even_and_zero_at_zero(kernel):
 
 
 @each_kernel
-def test_domain_and_strong_convexity_are_as_stated(kernel):
-    y = duals(np.float64)
-    u = kernel.precondition(y)
-    if kernel.radius < np.inf:
-        assert np.max(np.abs(u)) <= kernel.radius
-        assert np.max(np.abs(u)) > 0.99 * kernel.radius
-        outside = np.array([1.0, 1.5, np.inf]) * kernel.radius
-        assert np.isposinf(kernel(outside)).all()
-        assert np.isnan(kernel.gradient(outside)).all()
+def test_domain_is_as_stated(kernel):
+    u = kernel.precondition(duals(np.float64))
+    assert kernel.full_domain == (kernel.radius == np.inf)
+    if kernel.full_domain:
+        assert np.isfinite(kernel(np.array(20.0)))
+        assert np.max(np.abs(u)) > 20.0
+        return
+    assert np.max(np.abs(u)) <= kernel.radius
+    assert np.max(np.abs(u)) > 0.99 * kernel.radius
+    beyond = np.array([1.0 + 1e-15, 1.5, np.inf]) * kernel.radius
+    assert np.isposinf(kernel(beyond)).all()
+    assert np.isnan(kernel.gradient(beyond)).all()
+    # at the boundary, the limit from inside
+    edge, inside = np.array(kernel.radius), np.array(kernel.radius * (1 - 1e-14))
+    assert kernel(edge) == pytest.approx(float(kernel(inside)), rel=1e-6) or kernel(edge) == np.inf
+    assert kernel.gradient(edge) == -kernel.gradient(-edge)
+    assert kernel.gradient(edge) == pytest.approx(float(kernel.gradient(inside))) or kernel.gradient(edge) == np.inf
+
+
+@each_kernel
+def test_strong_convexity_is_as_stated(kernel):
     # h is μ-strongly convex where h*'' <= 1/μ, and μ is the largest such number
-    assert np.max(kernel.curvature(y)) == pytest.approx(1 / kernel.mu, rel=1e-12)
-    assert kernel.rescaling(0.0) == pytest.approx(1 / kernel.mu, rel=1e-12)
+    y = duals(np.float64)
+    steepest = np.max(kernel.curvature(y))
+    if kernel.mu > 0:
+        assert steepest == pytest.approx(1 / kernel.mu, rel=1e-12)
+    else:
+        assert steepest > 1e10
+    for at_zero in (kernel.curvature(0.0), kernel.rescaling(0.0)):
+        assert at_zero == pytest.approx(kernel.curvature_at_zero, rel=1e-12)
+
+
+@each_kernel
+def test_assumption_1_2_is_decided(kernel):
+    # C² and strongly convex: h'' = 1/h*'' lies in [μ, ∞) inside the domain; h' is onto: h*' does not reach the boundary
+    y = np.concatenate([[0.0], np.logspace(-12, 1, 400)])  # beyond, tanh is 1 in floating point
+    u, curvature = kernel.precondition(y), kernel.curvature(y)
+    continuous = np.all(np.abs(np.diff(np.log(np.maximum(curvature, 1e-300)))) < 3)
+    holds = np.isfinite(curvature).all() and (curvature > 0).all() and continuous and (u < kernel.radius).all()
+    assert kernel.strongly_convex_c2 == (holds and kernel.mu > 0)
+
+
+@each_kernel
+def test_two_subhomogeneity_is_decided(kernel):
+    x = primals(kernel.radius, np.float64)
+    x = x[(x > 1e-3) & (x <= 20)]
+    theta = np.linspace(0.01, 1, 100)[:, None]
+    holds = bool(np.all(kernel(theta * x) <= theta**2 * kernel(x) * (1 + 1e-12)))
+    assert kernel.two_subhomogeneous == holds
+
+
+@each_kernel
+def test_noise_inequality_is_decided(kernel):
+    y = np.concatenate([-np.logspace(-3, 8, 300), np.logspace(-3, 8, 300)])
+    difference = kernel.precondition(y)[:, None] - kernel.precondition(y)
+    holds = bool(np.all(kernel(difference) <= 0.5 * (y[:, None] - y) ** 2 * (1 + 1e-9)))
+    assert kernel.noise_inequality == holds
+
+
+@each_kernel
+def test_noise_inequality_holds_in_the_plane(kernel):
+    phi = npgm.Isotropic(kernel)
+    r, angle = np.logspace(-2, 5, 60), np.linspace(0, np.pi, 31)
+    y = np.stack([r, 0 * r], axis=-1)[:, None, None, :]
+    z = r[:, None, None] * np.stack([np.cos(angle), np.sin(angle)], axis=-1)
+    difference = phi.precondition(y, axis=-1) - phi.precondition(z, axis=-1)
+    holds = phi(difference, axis=-1) <= 0.5 * np.sum((y - z) ** 2, axis=-1) * (1 + 1e-9)
+    assert bool(np.all(holds)) == kernel.noise_inequality
+
+
+@each_kernel
+def test_growth_of_the_rescaling_is_decided(kernel):
+    rescaling = kernel.rescaling(np.logspace(-6, 6, 500))
+    assert kernel.nonincreasing_rescaling == bool(np.all(np.diff(rescaling) <= 1e-12 * rescaling[1:]))
+    # then the derivative of the isotropic preconditioner is largest across the gradient
+    if kernel.nonincreasing_rescaling:
+        y = duals(np.float64)
+        assert (kernel.curvature(y) <= kernel.rescaling(y) * (1 + 1e-12)).all()
+
+
+@each_kernel
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_the_infinite_gradient_is_mapped_to_the_boundary_or_to_nan(kernel):
+    u = kernel.precondition(np.array([np.inf, -np.inf]))
+    assert np.isnan(u).all() or (u == [kernel.radius, -kernel.radius]).all()
 
 
 @each_kernel
 def test_nan_and_infinity_are_not_hidden(kernel):
     for name in PRIMAL + DUAL:
-        if name not in ("curvature", "rescaling") or kernel.key != "quad":
+        if name not in ("curvature", "rescaling") or kernel not in (kernels.Quadratic(), kernels.Power(2.0)):
             assert np.isnan(getattr(kernel, name)(np.array(np.nan)))
 
 
@@ -137,39 +221,115 @@ def test_arguments_that_are_not_real_floats_are_refused(kernel, bad):
         kernel.precondition(bad)
 
 
-# The mathematics once more, in 60 digits, for x, y > 0.
+# The mathematics once more, in hundreds of digits, for x, y > 0: h, h', h* and the preconditioner u = h*'.
 DEFINITIONS = {
-    "cosh": {
-        "__call__": lambda x: mp.cosh(x) - 1,
-        "gradient": mp.sinh,
-        "conjugate": lambda y: y * mp.asinh(y) - mp.sqrt(1 + y * y) + 1,
-        "precondition": mp.asinh,
-        "curvature": lambda y: 1 / mp.sqrt(1 + y * y),
-    },
-    "log": {
-        "__call__": lambda x: -x - mp.log(1 - x),
-        "gradient": lambda x: x / (1 - x),
-        "conjugate": lambda y: y - mp.log(1 + y),
-        "precondition": lambda y: y / (1 + y),
-        "curvature": lambda y: 1 / (1 + y) ** 2,
-    },
-    "quad": {
-        "__call__": lambda x: x * x / 2,
-        "gradient": lambda x: x,
-        "conjugate": lambda y: y * y / 2,
-        "precondition": lambda y: y,
-        "curvature": lambda y: mp.mpf(1),
-    },
+    "cosh": (lambda x: mp.cosh(x) - 1, mp.sinh, lambda y: y * mp.asinh(y) - mp.sqrt(1 + y * y) + 1, mp.asinh),
+    "exp": (lambda x: mp.exp(x) - x - 1, mp.expm1, lambda y: (1 + y) * mp.log(1 + y) - y, lambda y: mp.log(1 + y)),
+    "expsq": (
+        lambda x: mp.exp(x * x / 2) - 1,
+        lambda x: x * mp.exp(x * x / 2),
+        lambda y: y * mp.sqrt(mp.lambertw(y * y)) - mp.exp(mp.lambertw(y * y) / 2) + 1,
+        lambda y: mp.sqrt(mp.lambertw(y * y)),
+    ),
+    "log": (
+        lambda x: -x - mp.log(1 - x),
+        lambda x: x / (1 - x),
+        lambda y: y - mp.log(1 + y),
+        lambda y: y / (1 + y),
+    ),
+    "sqrt": (
+        lambda x: 1 - mp.sqrt(1 - x * x),
+        lambda x: x / mp.sqrt(1 - x * x),
+        lambda y: mp.sqrt(1 + y * y) - 1,
+        lambda y: y / mp.sqrt(1 + y * y),
+    ),
+    "artanh": (
+        lambda x: x * mp.atanh(x) + mp.log(1 - x * x) / 2,
+        mp.atanh,
+        lambda y: y - mp.log(2) + mp.log(1 + mp.exp(-2 * y)),
+        mp.tanh,
+    ),
+    "logx2": (
+        lambda x: -mp.log(1 - x * x),
+        lambda x: 2 * x / (1 - x * x),
+        lambda y: mp.sqrt(1 + y * y) - 1 - mp.log((1 + mp.sqrt(1 + y * y)) / 2),
+        lambda y: y / (1 + mp.sqrt(1 + y * y)),
+    ),
+    "lncos": (
+        lambda x: -mp.log(mp.cos(x)),
+        mp.tan,
+        lambda y: y * mp.atan(y) - mp.log(1 + y * y) / 2,
+        mp.atan,
+    ),
+    "quad": (lambda x: x * x / 2, lambda x: x, lambda y: y * y / 2, lambda y: y),
+    "pow": (
+        lambda x: x**4 / 4,
+        lambda x: x**3,
+        lambda y: y ** (mp.mpf(4) / 3) * 3 / 4,
+        lambda y: y ** (mp.mpf(1) / 3),
+    ),
+    "huber": (
+        lambda x: x * x / 2,
+        lambda x: x,
+        lambda y: y * y / 2 if y <= 1 else y - mp.mpf(1) / 2,
+        lambda y: min(y, mp.mpf(1)),
+    ),
+    "mix3": (
+        lambda x: x * x / 2 + x**3 / 3,
+        lambda x: x + x * x,
+        lambda y: (lambda u: u * u / 2 + 2 * u**3 / 3)(2 * y / (1 + mp.sqrt(1 + 4 * y))),
+        lambda y: 2 * y / (1 + mp.sqrt(1 + 4 * y)),
+    ),
+    "mix4": (
+        lambda x: x * x / 2 + x**4 / 4,
+        lambda x: x + x**3,
+        lambda y: (lambda u: u * u / 2 + 3 * u**4 / 4)(quartic(y)),
+        lambda y: quartic(y),
+    ),
+}
+CURVATURES = {
+    "cosh": lambda y, u: 1 / mp.sqrt(1 + y * y),
+    "exp": lambda y, u: 1 / (1 + y),
+    "expsq": lambda y, u: mp.exp(-u * u / 2) / (1 + u * u),
+    "log": lambda y, u: 1 / (1 + y) ** 2,
+    "sqrt": lambda y, u: (1 + y * y) ** mp.mpf(-1.5),
+    "artanh": lambda y, u: mp.sech(y) ** 2,
+    "logx2": lambda y, u: 1 / (mp.sqrt(1 + y * y) * (1 + mp.sqrt(1 + y * y))),
+    "lncos": lambda y, u: 1 / (1 + y * y),
+    "quad": lambda y, u: mp.mpf(1),
+    "pow": lambda y, u: y ** (-mp.mpf(2) / 3) / 3,
+    "huber": lambda y, u: mp.mpf(y < 1),
+    "mix3": lambda y, u: 1 / mp.sqrt(1 + 4 * y),
+    "mix4": lambda y, u: 1 / (1 + 3 * u * u),
 }
 
 
-@pytest.mark.parametrize(("key", "name"), [(key, name) for key, table in DEFINITIONS.items() for name in table])
+def quartic(y):
+    return 2 / mp.sqrt(3) * mp.sinh(mp.asinh(3 * mp.sqrt(3) * y / 2) / 3)
+
+
+def defined(key, name, x):
+    h, slope, conjugate, precondition = DEFINITIONS[key]
+    if name in ("__call__", "gradient"):
+        return h(x) if name == "__call__" else slope(x)
+    if name == "conjugate":
+        return conjugate(x)
+    u = precondition(x)
+    if name == "stationarity":
+        return x * u - conjugate(x)
+    return {"precondition": u, "rescaling": u / x}.get(name) or CURVATURES[key](x, u)
+
+
+@pytest.mark.parametrize("name", PRIMAL + DUAL)
+@pytest.mark.parametrize("key", DEFINITIONS)
 def test_float64_agrees_with_the_definition(key, name):
     kernel = kernels.registry[key]()
     x = points(kernel, name, np.float64)
-    x = x[x > 0]
+    x = x[x > 0][::3]
+    if key == "artanh" and name in DUAL:
+        x = x[x < 700]  # e^-2y has no more digits to give, and mpmath's exponent no bound
     with mp.workdps(700):  # 1 + 1e-308 has all its digits
-        want = np.array([float(min(DEFINITIONS[key][name](mp.mpf(float(v))), mp.mpf("1e400"))) for v in x])
+        want = np.array([float(min(defined(key, name, mp.mpf(float(v))), mp.mpf("1e400"))) for v in x])
     assert ulps(getattr(kernel, name)(x), want, np.float64) <= 4
 
 

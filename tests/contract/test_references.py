@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -31,6 +31,7 @@ def definition(phi, y):
 
 
 @each_name
+@settings(max_examples=40)
 @given(y=gradients, scale=scales)
 def test_preconditioner_is_the_definition(name, y, scale):
     phi = npgm.reference(name, scale=scale)
@@ -38,14 +39,18 @@ def test_preconditioner_is_the_definition(name, y, scale):
 
 
 @each_name
+@settings(max_examples=40)
 @given(y=gradients, scale=scales)
 def test_fenchel_young_equality_and_inverse(name, y, scale):
     phi = npgm.reference(name, scale=scale)
     u = phi.precondition(y)
     # close to the edge of a bounded domain u carries no more digits than 1 - |u|
-    np.testing.assert_allclose(phi(u) + phi.conjugate(y), u @ y, rtol=1e-5, atol=1e-280)
-    np.testing.assert_allclose(phi.gradient(u), y, rtol=1e-5, atol=1e-12 * np.max(np.abs(y), initial=1e-250))
-    np.testing.assert_allclose(phi.stationarity(y), phi(u), rtol=1e-5, atol=1e-280)
+    inside = u * (1 - 1e-15)  # the norm of a clipped vector may be rounded out of a bounded domain
+    np.testing.assert_allclose(phi(inside) + phi.conjugate(y), u @ y, rtol=1e-5, atol=1e-280)
+    r = np.abs(y) / scale if isinstance(phi, npgm.Separable) else np.linalg.norm(y) / scale
+    if np.min(phi.kernel.curvature(r)) > 1e-8:  # else u has forgotten y
+        np.testing.assert_allclose(phi.gradient(u), y, rtol=1e-5, atol=1e-12 * np.max(np.abs(y), initial=1e-250))
+    np.testing.assert_allclose(phi.stationarity(y), phi(inside), rtol=1e-5, atol=1e-280)
 
 
 @each_name
@@ -54,9 +59,14 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
 def test_hessian_vector_product_agrees_with_autograd(name, backend, y):
     phi = npgm.reference(name, scale=3.0)
     y, v = np.array(y), np.array([1.0, 2.0, -3.0])
+    if np.isinf(phi.curvature_at_zero):
+        y = np.where(y == 0, 0.1, y)
     product = phi.conjugate_hvp(y, v)
     jacobian = backend.jacobian(phi.precondition, backend.array(y))
     np.testing.assert_allclose(jacobian @ v, product, rtol=1e-9, atol=1e-9 * np.max(np.abs(product)))
+    root = phi.conjugate_hessian(y, root=True)
+    twice = root(root(v))
+    np.testing.assert_allclose(twice, product, rtol=1e-12, atol=1e-12 * np.max(np.abs(product)))
     gradient = backend.jacobian(phi.conjugate, backend.array(y))
     np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
 
@@ -76,14 +86,15 @@ def test_backends_agree_with_float64_numpy(name, backend, dtype):
 
 
 @each_name
+@each_backend
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e8])
 @pytest.mark.filterwarnings("error")
-def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, dtype, scale):
+def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, backend, dtype):
     y = np.finfo(dtype).max * np.array([1.0, -1.0, 0.5, 0.0], dtype=dtype)
-    u = npgm.reference(name, scale=scale).precondition(y)
-    assert np.isfinite(u).all()
-    assert (np.sign(u) == np.sign(y)).all()
+    for scale in (1e-8, 1.0, 1e8):
+        u = backend.numpy(npgm.reference(name, scale=scale).precondition(backend.array(y)))
+        assert np.isfinite(u).all()
+        assert (np.sign(u) == np.sign(y)).all()
 
 
 @each_name
@@ -121,12 +132,14 @@ def test_axis_makes_the_rest_independent(name):
 
 
 @each_name
+@settings(max_examples=40)
 @given(y=gradients, scale=scales)
 def test_descent_direction_and_lipschitz_constant(name, y, scale):
     phi = npgm.reference(name, scale=scale)
     u = phi.precondition(y)
     assert u @ y >= 0
-    assert np.linalg.norm(u) <= np.linalg.norm(y) / phi.mu * (1 + 1e-12)
+    if phi.mu > 0:
+        assert np.linalg.norm(u) <= np.linalg.norm(y) / phi.mu * (1 + 1e-12)
     assert np.max(np.abs(u)) <= phi.radius
 
 
@@ -146,7 +159,7 @@ def test_ngd_is_the_first_row_of_table_1():
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: npgm.reference("cosh"), ValueError, "unknown reference 'cosh'; accepted: isotropic-cosh"),
+        (lambda: npgm.reference("cosh"), ValueError, "unknown reference 'cosh'; accepted: isotropic-artanh"),
         (lambda: npgm.reference(3), TypeError, "reference must be a string"),
         (lambda: npgm.reference("isotropic-cosh", p=3.0), TypeError, "has no parameter 'p'"),
         (lambda: npgm.Isotropic(npgm.Cosh), TypeError, "kernel must be a kernel"),
@@ -160,3 +173,31 @@ def test_ngd_is_the_first_row_of_table_1():
 def test_bad_input_is_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("lift", [npgm.Isotropic, npgm.Separable])
+@pytest.mark.parametrize("p", [1.5, 2.0, 4.0])
+@each_backend
+def test_power_kernels_at_zero(lift, p, backend):
+    phi = lift(npgm.kernels.Power(p), scale=2.0)
+    zero = np.zeros(3)
+    for function in (phi.precondition, phi.gradient):
+        np.testing.assert_array_equal(backend.numpy(function(backend.array(zero))), zero)
+    assert phi.curvature_at_zero == {1.5: 0.0, 2.0: 0.5, 4.0: np.inf}[p]
+    if p <= 2.0:
+        np.testing.assert_array_equal(phi.conjugate_hvp(zero, np.ones(3)), phi.curvature_at_zero * np.ones(3))
+    if backend in AUTOGRAD and lift is npgm.Isotropic:
+        jacobian = backend.jacobian(phi.precondition, backend.array(zero))
+        # an infinite derivative counts as 0, as in torch.linalg.vector_norm, lest a zero gradient make NaN
+        np.testing.assert_array_equal(jacobian, np.eye(3) * {1.5: 0.0, 2.0: 0.5, 4.0: 0.0}[p])
+
+
+def test_kernel_parameters_are_given_by_name():
+    assert npgm.reference("separable-pow", scale=3.0, p=3.0) == npgm.Separable(npgm.kernels.Power(3.0), scale=3.0)
+    assert npgm.reference("isotropic-huber", radius=0.5).radius == 0.5
+    with pytest.raises(ValueError, match=r"p must be larger than 1, not 1\.0"):
+        npgm.reference("isotropic-pow", p=1.0)
+    with pytest.raises(ValueError, match="radius must be positive and finite, not 0"):
+        npgm.kernels.Huber(0)
+    with pytest.raises(TypeError, match="p must be a real number"):
+        npgm.kernels.Power("3")

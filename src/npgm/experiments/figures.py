@@ -6,10 +6,12 @@ from pathlib import Path
 
 import matplotlib.axes
 import matplotlib.figure
+import numpy as np
 import polars as pl
 
 from npgm.experiments.spec import QUANTITIES, Experiment
 from npgm.experiments.summary import at, setting_name
+from npgm.kernels import registry
 
 _CLOCKS = {"k": "iteration", "seconds": "seconds"}
 _FLOOR = 1e-9
@@ -54,6 +56,26 @@ def sharpness(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
     axes[0].set_ylabel("λ_max(∇²f); dashed: stability limit")
     _legend(figure, axes[0])
     _save(figure, path)
+
+
+def kernels(path: Path) -> None:
+    """Draw h and the preconditioner h*' of every registered kernel, with the identity and hard clipping."""
+    figure = matplotlib.figure.Figure(figsize=(9.0, 4.6), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    y = np.linspace(-5.0, 5.0, 1001)
+    compared = {"quad": "--", "huber": ":"}  # gradient descent and hard clipping
+    for i, (key, cls) in enumerate(sorted(registry.items())):
+        kernel = cls()
+        color, line = ("black", compared[key]) if key in compared else (f"C{i % 10}", "-" if i < 10 else "-.")
+        x = np.linspace(-1.0, 1.0, 1001) * min(kernel.radius, 3.0)
+        left.plot(x, kernel(x), color=color, linestyle=line, label=key)
+        right.plot(y, kernel.precondition(y), color=color, linestyle=line)
+    left.set(xlabel="x", title="h(x)", ylim=(0.0, 4.0))
+    right.set(xlabel="y", title="preconditioner h*'(y)", ylim=(-3.0, 3.0))
+    for ax in (left, right):
+        ax.grid(alpha=0.3)
+    _legend(figure, left)
+    figure.savefig(path)
 
 
 def _band(ax: matplotlib.axes.Axes, runs: pl.DataFrame, quantity: str, clock: str, label: str, color: str) -> None:

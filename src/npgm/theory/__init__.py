@@ -1,5 +1,29 @@
-"""The constants of the theory, measured."""
+"""The theory as software: its constants measured, its theorems as functions, and runs held to them."""
 
-from npgm.theory.smoothness import sharpness
+from npgm.theory import bounds, certify, oracles
+from npgm.theory.oracles import Oracle
+from npgm.theory.smoothness import (
+    Estimate,
+    anisotropic_smoothness,
+    hessian_norm,
+    l0_l1_fit,
+    noise,
+    pl_constant,
+    preconditioned_lipschitz,
+    sharpness,
+)
 
-__all__ = ["sharpness"]
+__all__ = [
+    "Estimate",
+    "Oracle",
+    "anisotropic_smoothness",
+    "bounds",
+    "certify",
+    "hessian_norm",
+    "l0_l1_fit",
+    "noise",
+    "oracles",
+    "pl_constant",
+    "preconditioned_lipschitz",
+    "sharpness",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from npgm import _validate
@@ -43,7 +44,8 @@ class NPGM(Method):
 
     @property
     def sharpness_limit(self) -> float:
-        return heavy_ball_limit(self.lr, self.momentum) * self.reference.mu  # ∇²φ*(0) = 1/μ
+        curvature = self.reference.curvature_at_zero
+        return heavy_ball_limit(self.lr, self.momentum) / curvature if curvature > 0.0 else math.inf
 
     def init(self, xp: Namespace, x: Array) -> Array:
         return xp.zeros_like(x)

@@ -1,0 +1,116 @@
+"""What a kernel is, and the registry of all of them."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar, TypeVar
+
+from npgm._array import Array, Namespace, elementwise
+
+registry: dict[str, type[Kernel]] = {}
+"""The kernels by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
+
+K = TypeVar("K", bound="type[Kernel]")
+
+
+def register(kernel: K) -> K:
+    """Enter a kernel class in the registry under its ``key``; use it as a decorator.
+
+    Raises:
+        ValueError: if another class holds the key already.
+    """
+    taken = registry.get(kernel.key)
+    if taken is not None and taken.__qualname__ != kernel.__qualname__:
+        raise ValueError(f"the kernel key {kernel.key!r} is taken by {taken.__qualname__}")
+    registry[kernel.key] = kernel
+    return kernel
+
+
+class Kernel(ABC):
+    """An even convex function of one real variable, applied to arrays element by element.
+
+    Every method takes and returns an array of any shape, of any array API library, in the dtype of its argument
+    (bfloat16 and float16 are computed in float32), and differentiates under that library's autograd.
+    A subclass is a frozen dataclass whose fields are the kernel's parameters, each with a default. It states ``key``,
+    the formulas and what differs from the properties below, and gives the five functions that are abstract here; the
+    other two have defaults that a closed form should replace where it is more accurate.
+    """
+
+    key: ClassVar[str]
+    """The name under which the kernel is registered."""
+    formula: ClassVar[str] = "given by code"
+    """h(x), for tables."""
+    preconditioner_formula: ClassVar[str] = "given by code"
+    """h*'(y), for tables."""
+
+    @property
+    def radius(self) -> float:
+        """The interior of the domain of h is (-radius, radius)."""
+        return math.inf
+
+    @property
+    def mu(self) -> float:
+        """The modulus of strong convexity of h, 0 if there is none; h*' is 1/mu-Lipschitz."""
+        return 1.0
+
+    @property
+    def curvature_at_zero(self) -> float:
+        """h*''(0) = 1/h''(0), possibly 0 or infinity; 1/mu for every kernel whose h'' is least at zero."""
+        return 1.0 / self.mu if self.mu > 0.0 else math.inf
+
+    @property
+    def full_domain(self) -> bool:
+        """Whether h is finite on the whole line, as Theorems 3.1 to 3.5 of the paper ask."""
+        return self.radius == math.inf
+
+    @property
+    def strongly_convex_c2(self) -> bool:
+        """Whether the paper's Assumption 1.2 holds: mu > 0, h is C² inside its domain, and |h'| → ∞ at its boundary."""
+        return True
+
+    @property
+    def two_subhomogeneous(self) -> bool:
+        """Whether h(θx) <= θ² h(x) for all x and all θ in [0, 1], as Theorem 2.4 of the paper asks."""
+        return True
+
+    @property
+    def noise_inequality(self) -> bool:
+        """Whether h(h*'(y) - h*'(z)) <= ½ (y - z)² for all y and z, as Theorem 3.4 of the paper asks."""
+        return False
+
+    @property
+    def nonincreasing_rescaling(self) -> bool:
+        """Whether h*'(y)/y does not increase with y > 0: a larger gradient is never scaled up by more."""
+        return True
+
+    @abstractmethod
+    def __call__(self, x: Array) -> Array:
+        """h(x): the limit from inside at the boundary of the domain, +∞ beyond."""
+
+    @abstractmethod
+    def gradient(self, x: Array) -> Array:
+        """h'(x): the limit from inside at the boundary of the domain, NaN beyond."""
+
+    @abstractmethod
+    def conjugate(self, y: Array) -> Array:
+        """h*(y)."""
+
+    @abstractmethod
+    def precondition(self, y: Array) -> Array:
+        """h*'(y), the inverse of h'."""
+
+    @abstractmethod
+    def curvature(self, y: Array) -> Array:
+        """h*''(y), the derivative of the preconditioner."""
+
+    def stationarity(self, y: Array) -> Array:
+        """h(h*'(y)), the scalar form of the paper's stationarity measure φ(∇φ*(∇f))."""
+        return self(self.precondition(y))
+
+    @elementwise
+    def rescaling(self, xp: Namespace, y: Array) -> Array:
+        """h*'(y)/y, continued by h*''(0) at zero: the factor by which a gradient of norm y is rescaled."""
+        nonzero = y != 0
+        safe = xp.where(nonzero, y, xp.ones_like(y))
+        return xp.where(nonzero, self.precondition(safe) / safe, xp.full_like(y, self.curvature_at_zero))

@@ -1,0 +1,142 @@
+"""The problems with known constants: derivatives, minima, and constants against a dense grid."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npgm
+from backends import AUTOGRAD, BACKENDS
+from npgm.problems import Problem, register, registry
+from npgm.problems.scalar_sums import ScalarSum
+
+PROBLEMS = [cls() for cls in registry.values()]
+PROBLEMS += [
+    registry["cosh-sum"](c=(1.0, 3.0)),
+    registry["double-well"](a=10.0),
+    registry["scaled-reference"](reference=npgm.reference("separable-mix4", scale=2.0), c=0.5),
+    registry["scaled-reference"](reference=npgm.reference("isotropic-exp", scale=3.0)),
+]
+each_problem = pytest.mark.parametrize("problem", PROBLEMS, ids=repr)
+
+
+def known():
+    for problem in PROBLEMS:
+        for name in npgm.references.names():
+            for scale in (1.0, 8.0):
+                phi = getattr(problem, "reference", npgm.reference(name, scale=scale))
+                try:
+                    yield problem, phi, problem.constants(phi)
+                except ValueError:
+                    continue
+
+
+KNOWN = {repr(case): case for case in known()}.values()
+
+
+@each_problem
+@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+def test_derivatives_agree_with_autograd(problem, backend):
+    x = problem.start * 0.3
+    d = np.linspace(-1.0, 1.0, x.size) + 0.1
+    _, grad = problem(x)
+    np.testing.assert_allclose(backend.jacobian(lambda x: problem(x)[0], backend.array(x)), grad, rtol=1e-10)
+    hessian = backend.jacobian(lambda x: problem(x)[1], backend.array(x))
+    np.testing.assert_allclose(problem.hvp(x, d), hessian @ d, rtol=1e-8)
+
+
+@each_problem
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+def test_backends_and_batches_agree(problem, backend):
+    x = np.stack([problem.start, -0.5 * problem.start])
+    value, grad = problem(backend.array(x))
+    rows = [problem(row) for row in x]
+    np.testing.assert_allclose(backend.numpy(value), [row[0] for row in rows], rtol=1e-13)
+    np.testing.assert_allclose(backend.numpy(grad), [row[1] for row in rows], rtol=1e-13, atol=1e-15)
+    low = backend.array(x.astype(np.float32))
+    assert backend.numpy(problem(low)[1]).dtype == np.float32
+    np.testing.assert_allclose(backend.numpy(problem(low)[1]), grad, rtol=1e-4)
+
+
+@each_problem
+def test_minimum_is_the_infimum(problem):
+    n = problem.start.size
+    minimum = problem.minimum(n)
+    rng = np.random.default_rng(0)
+    values = problem(np.concatenate([10 * rng.standard_normal((200, n)), rng.standard_normal((200, n))]))[0]
+    assert values.min() >= minimum - 1e-12
+    x = np.full(n, 700.0) if problem.minimiser is None else problem.minimiser
+    value, grad = problem(x)
+    assert value - minimum < 1e-12
+    np.testing.assert_allclose(grad, 0.0, atol=1e-12)
+
+
+@pytest.mark.parametrize(("problem", "phi", "constants"), KNOWN, ids=repr)
+def test_constants_agree_with_a_grid(problem, phi, constants):
+    if isinstance(problem, ScalarSum):
+        x = np.linspace(-13, 13, 400001)[:, None] * np.ones(problem.start.size)
+        slope, curvature = problem(x)[1], problem.hvp(x, np.ones_like(x))
+        eigenvalues = phi.kernel.curvature(slope / phi.scale) / phi.scale * curvature
+        assert np.max(eigenvalues) == pytest.approx(constants.smoothness, rel=1e-5)
+        assert np.max(eigenvalues) <= constants.smoothness * (1 + 1e-12)
+        assert np.max(np.abs(eigenvalues)) == pytest.approx(constants.lipschitz, rel=1e-5)
+    else:
+        n, rng = problem.start.size, np.random.default_rng(0)
+        center = np.asarray(getattr(problem, "b", np.zeros(n)))
+        points = center + rng.standard_normal((300, n)) * np.logspace(-6, 0.4, 300)[:, None]
+        if problem.key == "radial-quartic":
+            points = np.linspace(0.5, 1.6, 400)[:, None] * phi.scale ** (1 / 3) * np.array([0.6, 0.0, -0.8])
+        for estimate, want in (
+            (npgm.theory.anisotropic_smoothness, constants.smoothness),
+            (npgm.theory.preconditioned_lipschitz, constants.lipschitz),
+        ):
+            value = estimate(problem, phi, points).value
+            assert value == pytest.approx(want, rel=1e-4)
+            assert value <= want * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("problem", "phi", "constants"), [case for case in KNOWN if case[2].pl is not None], ids=repr)
+def test_pl_constant_is_the_infimum(problem, phi, constants):
+    n = problem.start.size
+    x = np.concatenate(
+        [np.linspace(-30, 30, 5000)[:, None] * np.ones(n), np.linspace(-3, 3, 999)[:, None] * np.eye(n)[0]]
+    )
+    gap = problem(x)[0] - problem.minimum(n)
+    quotient = (phi.stationarity(problem(x)[1], axis=-1) / np.where(gap > 0, gap, np.nan))[gap > 1e-12]
+    assert quotient.min() >= constants.pl * (1 - 1e-6)
+    assert quotient.min() <= constants.pl * (1 + 1e-2)
+
+
+def test_the_step_of_equality_reaches_the_minimiser_at_once():
+    problem = registry["scaled-reference"]()
+    result = npgm.minimize(problem, problem.start, lr=1 / problem.c, reference=problem.reference, maxiter=1, tol=1e-9)
+    np.testing.assert_allclose(result.x, problem.b, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: registry["cosh-sum"](c=0.5), "c must be at least 1, not 0.5"),
+        (lambda: registry["cosh-sum"](c=()), r"c must be at least 1, not \(\)"),
+        (lambda: registry["double-well"](a=-1.0), "a must be positive"),
+        (lambda: registry["quadratic"](a=()), "at least one value"),
+        (lambda: registry["scaled-reference"](reference=npgm.reference("isotropic-log")), "full domain"),
+        (lambda: registry["quartic"]().constants(npgm.reference("separable-mix3")), "not known relative to"),
+        (lambda: registry["bump"]().constants(npgm.reference("separable-cosh", scale=2.0)), "scale = 1, not 2.0"),
+        (lambda: registry["cosh-sum"](c=(1.0, 2.0)).constants(npgm.reference("isotropic-cosh")), "separable reference"),
+        (lambda: registry["radial-quartic"]().constants(npgm.reference("isotropic-exp")), "isotropic-cosh"),
+        (lambda: registry["quadratic"]().constants(npgm.reference("isotropic-pow")), "strongly convex φ"),
+    ],
+)
+def test_what_is_not_known_is_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_registering_a_taken_key_is_refused():
+    class Other(registry["quartic"]):
+        pass
+
+    with pytest.raises(ValueError, match="'quartic' is taken"):
+        register(Other)
+    assert issubclass(Other, Problem)

@@ -1,0 +1,189 @@
+"""Every theorem that applies holds on every known problem, at the largest step that it allows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npgm
+from npgm.problems import registry
+from npgm.theory import bounds, certify
+from npgm.theory.bounds import AssumptionError
+
+PROBLEMS = [cls() for cls in registry.values()] + [registry["double-well"](a=10.0), registry["cosh-sum"](c=(1.0, 3.0))]
+
+
+def known():
+    for problem in PROBLEMS:
+        names = [name for name in npgm.references.names() if npgm.reference(name).kernel.strongly_convex_c2]
+        if problem.key == "scaled-reference":
+            names = ["isotropic-cosh"]
+        elif problem.key == "quadratic":  # known for every kernel
+            names = ["isotropic-log", "separable-mix3", "isotropic-quad", "isotropic-logx2"]
+        for name in names:
+            phi = npgm.reference(name)
+            try:
+                yield problem, phi, problem.constants(phi)
+            except ValueError:
+                continue
+
+
+KNOWN = list(known())
+each_known = pytest.mark.parametrize(("problem", "phi", "constants"), KNOWN, ids=repr)
+
+
+def run(problem, phi, lr, momentum=0.0, maxiter=120):
+    return npgm.minimize(
+        problem, problem.start, lr=lr, momentum=momentum, reference=phi, maxiter=maxiter, tol=0.0, history=True
+    ).history
+
+
+def report(problem, phi, constants, lr, momentum):
+    return certify.deterministic(
+        run(problem, phi, lr, momentum),
+        phi,
+        lr=lr,
+        momentum=momentum,
+        smoothness=constants.smoothness,
+        lipschitz=constants.lipschitz,
+        pl=constants.pl,
+        minimum=problem.minimum(problem.start.size),
+        convex=problem.convex,
+        distance=None if problem.minimiser is None else float(np.linalg.norm(problem.start - problem.minimiser)),
+    )
+
+
+@each_known
+@pytest.mark.parametrize("momentum", [0.0, 0.25, 0.49])
+def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
+    result = report(problem, phi, constants, 1 / constants.smoothness, momentum)
+    assert result.holds, [(c.bound.theorem, c.ratio) for c in result.certificates if not c.holds]
+    found = {c.bound.theorem for c in result.certificates}
+    assert "Theorem 2.2" in found
+    assert ("The base bound" in found) == (momentum == 0)
+    assert ("Theorem 2.4" in found) == (constants.pl is not None and momentum > 0)
+    assert ("Theorem 2.4, refined" in found) == (constants.pl is not None)
+
+
+@pytest.mark.parametrize(
+    ("problem", "phi", "constants"), [case for case in KNOWN if isinstance(case[1], npgm.Isotropic)], ids=repr
+)
+@pytest.mark.parametrize("momentum", [0.1, 0.5, 0.9])
+def test_theorem_2_7_holds_at_its_step(problem, phi, constants, momentum):
+    L = max(constants.smoothness, constants.lipschitz)
+    result = report(problem, phi, constants, (1 - momentum) ** 2 / L, momentum)
+    assert result.holds
+    assert {"Theorem 2.7", "Theorem 2.7, tight"} <= {c.bound.theorem for c in result.certificates}
+
+
+@each_known
+def test_large_steps_of_the_base_method(problem, phi, constants):
+    lr = 1.9 / constants.smoothness
+    bound = bounds.base_method(phi, smoothness=constants.smoothness, lr=lr, gap=1.0, iterations=0)
+    assert bound.values[0] == pytest.approx(1 / (lr * 0.1))
+    result = report(problem, phi, constants, lr, 0.0)
+    assert [c.bound.theorem for c in result.certificates] == ["The base bound"]
+    assert result.holds
+
+
+@each_known
+def test_descent_inequality_holds_along_runs_and_between_random_points(problem, phi, constants):
+    points = [problem.start]
+    for momentum in (0.0, 0.6):
+        npgm.minimize(
+            problem, problem.start, lr=1 / constants.smoothness, momentum=momentum, reference=phi, maxiter=60, tol=0.0,
+            callback=points.append,
+        )  # fmt: skip
+    points = np.concatenate([points, 3 * np.random.default_rng(0).standard_normal((400, problem.start.size))])
+    slack = certify.descent(problem, phi, points, constants.smoothness)
+    scale = 1 + np.abs(problem(points)[0])
+    assert (slack >= -1e-9 * np.maximum(scale[1:], scale[:-1])[:, None]).all()
+
+
+def test_no_theorem_covers_hard_clipping():
+    problem, phi = registry["quadratic"](), npgm.reference("isotropic-huber")
+    result = report(problem, phi, problem.constants(phi), 0.05, 0.0)
+    assert not result.certificates
+    assert all("Assumption 1.2" in reason for reason in result.refused.values())
+
+
+def test_too_small_a_constant_is_refuted():
+    problem, phi = registry["cosh"](), npgm.reference("isotropic-log")
+    points = np.linspace(-2, 2, 81)[:, None]
+    for L, holds in ((0.5, False), (0.9, False), (1.0, True)):
+        assert (certify.descent(problem, phi, points, L).min() > -1e-12) == holds
+
+
+def test_a_violated_bound_is_reported():
+    problem, phi = registry["quadratic"](), npgm.reference("isotropic-cosh")
+    history = run(problem, phi, 0.05)
+    result = certify.deterministic(history, phi, lr=0.05, smoothness=1.0, minimum=0.0)
+    assert result.holds
+    lie = certify.deterministic(
+        {**history, "stationarity": 1e3 * history["stationarity"]}, phi, lr=0.05, smoothness=1.0, minimum=0.0
+    )
+    assert not lie.holds
+    assert lie.certificates[0].ratio > 1
+    assert (lie.certificates[0].slack < 0).any()
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "separable-mix4", "isotropic-exp"])
+def test_stochastic_bounds_hold_over_seeds(name):
+    phi = npgm.reference(name, scale=2.0)
+    problem = registry["scaled-reference"](reference=phi, c=1.0)
+    constants, sigma = problem.constants(phi), 0.7
+
+    def gradient(rng, x):
+        return problem(x)[1] + sigma / np.sqrt(x.size) * rng.standard_normal(x.shape)
+
+    history = certify.simulate(problem, gradient, phi, problem.start, lr=0.5, iterations=80, seeds=range(40))
+    assert history["fun"].shape == (81, 40)
+    result = certify.stochastic(
+        history, phi, lr=0.5, smoothness=constants.smoothness, variance=sigma**2, pl=constants.pl, minimum=0.0
+    )
+    assert result.holds
+    assert [c.bound.theorem for c in result.certificates] == ["Theorem 3.1", "Theorem 3.5"]
+    # a thousandth of the noise is not what these runs have
+    assert not certify.stochastic(
+        history, phi, lr=0.5, smoothness=constants.smoothness, noise=1e-5, pl=constants.pl, minimum=0.0
+    ).holds
+
+
+def test_growing_batches_satisfy_theorem_3_4():
+    phi = npgm.Isotropic(npgm.Cosh(), scale=0.5)
+    problem = registry["scaled-reference"](reference=phi)
+    K, sigma = 50, 3.0
+
+    def gradient(rng, x):
+        return problem(x)[1] + sigma / np.sqrt(x.size * K) * rng.standard_normal(x.shape)
+
+    history = certify.simulate(problem, gradient, phi, problem.start, lr=0.5, iterations=K - 1, seeds=range(20))
+    bound = bounds.theorem_3_4(
+        phi, smoothness=2.0, lr=0.5, gap=history["fun"][0, 0], variance=sigma**2, iterations=K - 1
+    )
+    assert history["stationarity"].mean() <= bound.values[-1]
+
+
+def test_report_is_drawn(tmp_path):
+    problem, phi = registry["cosh-sum"](), npgm.reference("isotropic-cosh")
+    report(problem, phi, problem.constants(phi), 0.5, 0.0).plot(tmp_path / "report.png")
+    assert (tmp_path / "report.png").stat().st_size > 10_000
+    certify.Report([], {}).plot(tmp_path / "empty.svg")
+
+
+def test_bad_histories_are_named():
+    phi = npgm.reference("isotropic-cosh")
+    history = run(registry["quartic"](), phi, 0.1)
+    arguments = {"lr": 0.1, "smoothness": 2.2, "minimum": 0.0}
+    with pytest.raises(ValueError, match="history has no 'stationarity'"):
+        certify.deterministic({"fun": history["fun"], "grad_norm": history["fun"]}, phi, **arguments)
+    with pytest.raises(ValueError, match="of one run"):
+        certify.deterministic({k: np.stack([v, v]) for k, v in history.items()}, phi, **arguments)
+    with pytest.raises(ValueError, match="is above f at iteration"):
+        certify.deterministic(history, phi, **{**arguments, "minimum": 1.0})
+    with pytest.raises(ValueError, match="exactly one of noise and variance"):
+        certify.stochastic({}, phi, **arguments)
+    with pytest.raises(ValueError, match="points must have shape"):
+        certify.descent(registry["quartic"](), phi, np.ones(3), 1.0)
+    with pytest.raises(AssumptionError, match="bounded domain"):
+        certify.stochastic({}, npgm.reference("isotropic-log"), variance=1.0, **arguments)
