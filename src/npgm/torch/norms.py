@@ -79,11 +79,12 @@ def scaled_norms(
     squares = _all_reduce([norms[i].square() for i in sharded], [flat[i][0] for i in sharded], dist.ReduceOp.SUM)
     for i, square in zip(sharded, squares, strict=True):
         norms[i] = square.sqrt()
-    parts = iter(norms)
-    return [
-        (m, torch.linalg.vector_norm(torch.stack([next(parts).to(m.device, m.dtype) for _ in unit]), dim=0))
-        for unit, m in zip(units, scales, strict=True)
-    ]
+    results, start = [], 0
+    for unit, m in zip(units, scales, strict=True):
+        parts = [norm.to(m.device, m.dtype) for norm in norms[start : start + len(unit)]]
+        results.append((m, torch.linalg.vector_norm(torch.stack(parts), dim=0)))
+        start += len(unit)
+    return results
 
 
 def narrowed(m: Tensor, like: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
-from npgm.references import Isotropic, Reference, Separable, reference
+from npgm.references import Isotropic, Reference, Separable, lifts, reference
 from npgm.torch import functional, norms
 
 SCOPES = ("global", "group", "tensor")
@@ -195,7 +195,7 @@ class NPGM(Optimizer):
 
         def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
             for group in state_dict["param_groups"]:
-                _reference({"kernel_parameters": {}, **group})
+                _check_reference({"kernel_parameters": {}, **group})
             saved.update(state_dict)
 
         def restore(optimizer: Optimizer) -> None:
@@ -320,7 +320,15 @@ def _stored(phi: Reference | str) -> dict[str, Any]:
 
 
 def _reference(group: dict[str, Any]) -> Reference:
-    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    """Build φ from a group that `_check_reference` has accepted; torch.compile traces this, and not that."""
+    lift, _, key = group["reference"].partition("-")
+    return lifts[lift](registry[key](**group["kernel_parameters"]), group["scale"])
+
+
+def _check_reference(group: dict[str, Any]) -> None:
+    if not isinstance(group["kernel_parameters"], dict):
+        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
+    reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
 
 
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -348,10 +356,8 @@ def _check(group: dict[str, Any]) -> None:
     dtype = group["momentum_dtype"]
     if not (dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point)):
         raise TypeError(f"momentum_dtype must be a real floating-point torch.dtype or None, not {dtype!r}")
-    if not isinstance(group["kernel_parameters"], dict):
-        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
     if group["foreach"] and group["differentiable"]:
         raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
-    _reference(group)
+    _check_reference(group)
