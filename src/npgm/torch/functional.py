@@ -130,6 +130,8 @@ class Block(ABC):
             lr = lr.squeeze()
             # a tensor of one element on the CPU takes part in operations on any device
             lr = lr if lr.device.type == "cpu" else lr.to(u.device)
+        elif torch.compiler.is_compiling():
+            lr = lr * u.new_ones(())  # in any other use than a product a float is compiled in as a constant
         return lr if keep is None else lr * keep.to(u)
 
     def weight(self, u: Tensor, keep: Tensor | None) -> float | Tensor:
@@ -188,7 +190,9 @@ class SingleTensor(Block):
             if self.batch.differentiable:
                 u = u.clone()  # the buffer changes in the next step
         if self.sparse is not None:
-            u = torch.sparse_coo_tensor(self.sparse.indices(), u, self.parameter.shape, is_coalesced=True)
+            u = torch.sparse_coo_tensor(
+                self.sparse.indices(), u, self.parameter.shape, is_coalesced=True, check_invariants=False
+            )
         lr = self.rate(u, keep)
         x = self.parameter.to(self.dtype)
         if self.decay:
@@ -364,4 +368,6 @@ def _as_real(gradient: Tensor) -> Tensor:
         return torch.view_as_real(gradient)
     gradient = gradient.coalesce()
     values = torch.view_as_real(gradient.values())
-    return torch.sparse_coo_tensor(gradient.indices(), values, (*gradient.shape, 2), is_coalesced=True)
+    return torch.sparse_coo_tensor(
+        gradient.indices(), values, (*gradient.shape, 2), is_coalesced=True, check_invariants=False
+    )
