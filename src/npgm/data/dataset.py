@@ -89,7 +89,7 @@ class Dataset(ABC):
         if cached.is_file() and folder is None:
             try:
                 return self._verified(_read(cached), str(cached))
-            except (DataError, ValueError, OSError, zipfile.BadZipFile):
+            except (DataError, ValueError, OSError, EOFError, zipfile.BadZipFile):
                 cached.unlink(missing_ok=True)  # a damaged cache is fetched anew
         arrays = self._find(Path(folder) if folder is not None else None)
         with contextlib.suppress(OSError):  # a cache folder that cannot be written costs a download the next time
@@ -178,7 +178,7 @@ def digest(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
 
 
 def _read(path: Path) -> Arrays:
-    with np.load(path, allow_pickle=False) as archive:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
         return {name: archive[name] for name in archive.files}
 
 

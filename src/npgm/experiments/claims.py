@@ -60,7 +60,7 @@ def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verd
         verdicts.append(own < medians[rival])
         first, second = (form.format(value) for value in (own, medians[rival]))
         texts.append(f"{setting_name(setting)}: {claim.method} {first}, next {rival} {second}")
-    return _verdict(f"median to ‖∇f‖ ≤ {experiment.converged_below:g}", texts, verdicts)
+    return _verdict(f"median over the starts, to ‖∇f‖ ≤ {experiment.converged_below:g}", texts, verdicts)
 
 
 @register

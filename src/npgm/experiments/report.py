@@ -108,8 +108,8 @@ def _sharpness(experiment: Experiment, summary: pl.DataFrame) -> str:
                     setting_name(setting),
                     method.label,
                     f"{limit:.0f}",
-                    _range(converged, "{:.0f}"),
-                    _range(others, "{:.0f}"),
+                    _range(converged, "{:.4g}"),
+                    _range(others, "{:.4g}"),
                 )
             )
     head = ("setting", "method", "stability limit", "last λ_max, converged runs", "last λ_max, other runs")

@@ -164,16 +164,16 @@ def parse(path: Path) -> Experiment:
         }
         for key, cls in (("methods", MethodSpec), ("claims", Claim)):
             content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
-        return _make(Experiment, {**content, "key": path.stem}, "the experiment")
+        return _make(Experiment, {**content, "key": path.stem})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path.name}: {error}") from error
 
 
-def _make(cls: type[T], content: dict[str, Any], where: str) -> T:
+def _make(cls: type[T], content: dict[str, Any], where: str = "") -> T:
     accepted = [f.name for f in fields(cls)]  # type: ignore[arg-type]
     if unknown := sorted(set(content) - set(accepted)):
-        raise ValueError(f"{where} has no key {unknown[0]!r}; accepted: {', '.join(accepted)}")
+        raise ValueError(f"{where or 'the experiment'} has no key {unknown[0]!r}; accepted: {', '.join(accepted)}")
     try:
         return cls(**content)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}") from error
+        raise ValueError(f"{where}: {error}" if where else str(error)) from error

@@ -75,6 +75,19 @@ class Method(ABC):
         return {f.name: ... if f.default is MISSING else f.default for f in fields(cls)}
 
 
+def heavy_ball(x: Array, u: Array, m: Array, lr: float, momentum: float) -> tuple[Array, Array]:
+    """Return x - γ m' and m' = β m + (1-β) u."""
+    if momentum:
+        # augmented assignments to new arrays save an allocation where arrays can change, and are sums where not
+        m = momentum * m
+        m += (1.0 - momentum) * u
+    else:
+        m = u
+    step = -lr * m
+    step += x
+    return step, m
+
+
 def heavy_ball_limit(lr: float, momentum: float) -> float:
     """Return the curvature up to which m ← β m + (1-β) g, x ← x - γ m is stable: 2(1+β)/((1-β)γ)."""
     return 2.0 * (1.0 + momentum) / ((1.0 - momentum) * lr)

@@ -35,7 +35,7 @@ class Objective:
             raise ValueError(
                 f"jac must be True, if fun returns (f, gradient), or a function that returns the gradient, not {jac!r}"
             )
-        self.xp, x0 = as_real_array(getattr(x0, "detach", lambda: x0)(), "x0")
+        self.xp, x0 = as_real_array(_detached(x0), "x0")
         if batch and x0.ndim < 1:
             raise ValueError("x0 must have a first axis that counts the runs, since batch=True")
         if math.prod(x0.shape) == 0:
@@ -79,9 +79,11 @@ class Objective:
         grad = self._as_array(grad, x, "the gradient")
         if tuple(grad.shape) != self.shape:
             raise ValueError(f"the gradient has shape {tuple(grad.shape)}, but x0 has shape {self.shape}")
-        return self.xp.astype(self.xp.reshape(grad, (self.runs, -1)), x.dtype, copy=False)
+        # a copy, since many functions write every gradient into the same array
+        return self.xp.asarray(self.xp.reshape(grad, (self.runs, -1)), dtype=x.dtype, copy=True)
 
     def _as_array(self, value: Any, x: Array, name: str) -> Array:
+        value = _detached(value)
         if not array_api_compat.is_array_api_obj(value):
             value = np.asarray(value)
             if value.dtype.kind in "iu":
@@ -92,6 +94,11 @@ class Objective:
         if array_api_compat.is_numpy_array(value):  # a Python or NumPy number beside torch or JAX arrays
             return self.xp.asarray(value.tolist(), dtype=x.dtype, device=array_api_compat.device(x))
         raise TypeError(f"{name} is an array of {type(value).__module__}, but x0 of {type(x).__module__}")
+
+
+def _detached(x: Any) -> Any:
+    """Return a torch tensor without its graph, anything else as it is."""
+    return x.detach() if hasattr(x, "detach") else x
 
 
 def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Array, Array], None] | None:

@@ -9,8 +9,9 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
-import torch
 import torch.distributed as dist
+
+import torch
 from torch import Tensor
 
 ProcessGroups: TypeAlias = tuple[Any, ...]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ class AdGD(Method):
     first. Malitsky and Mishchenko, Adaptive gradient descent without descent, ICML 2020, Algorithm 1.
 
     Args:
-        lr: the very first stepsize; any tiny value serves.
+        lr: the very first stepsize; any tiny value serves. A step that rounding would swallow is lengthened.
     """
 
     key = "adgd"
@@ -40,11 +41,18 @@ class AdGD(Method):
 
     def step(self, xp: Namespace, x: Array, grad: Array, state: State | None) -> tuple[Array, State]:
         if state is None:
-            lr = xp.full_like(x[:, :1], self.lr)
+            lr = first_lr(xp, x, grad, self.lr)
             return x - lr * grad, State(x, grad, lr, xp.full_like(lr, xp.inf))
         _, half_inverse = curvature(xp, x - state.x, grad - state.grad)
         lr = damped(xp, state.lr, state.growth, half_inverse)
         return x - lr * grad, State(x, grad, lr, lr / state.lr)
+
+
+def first_lr(xp: Namespace, x: Array, grad: Array, lr: float) -> Array:
+    """Return ``lr`` for each run, or as much more as makes ‖Δx‖ = sqrt(eps) ‖x‖, so that ‖Δ∇f‖/‖Δx‖ has a meaning."""
+    length = norm(xp, grad, axis=-1)
+    shortest = math.sqrt(float(xp.finfo(x.dtype).eps)) * norm(xp, x, axis=-1)
+    return xp.clip(shortest / xp.where(length == 0, xp.ones_like(length), length), lr, None)
 
 
 def curvature(xp: Namespace, dx: Array, dgrad: Array) -> tuple[Array, Array]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from npgm._array import Array, Namespace
 from npgm.solvers.method import Method, register
-from npgm.solvers.methods.adgd import curvature, damped
+from npgm.solvers.methods.adgd import curvature, damped, first_lr
 
 
 class State(NamedTuple):
@@ -32,7 +32,7 @@ class AdGDAccel(Method):
     Malitsky and Mishchenko, Adaptive gradient descent without descent, ICML 2020, section 4.
 
     Args:
-        lr: the very first stepsize; any tiny value serves.
+        lr: the very first stepsize; any tiny value serves. A step that rounding would swallow is lengthened.
     """
 
     key = "adgd_accel"
@@ -45,7 +45,7 @@ class AdGDAccel(Method):
 
     def step(self, xp: Namespace, x: Array, grad: Array, state: State | None) -> tuple[Array, State]:
         if state is None:
-            lr = xp.full_like(x[:, :1], self.lr)
+            lr = first_lr(xp, x, grad, self.lr)
             y = x - lr * grad
             unbounded = xp.full_like(lr, xp.inf)
             return y, State(x, y, grad, lr, unbounded, xp.ones_like(lr), unbounded)

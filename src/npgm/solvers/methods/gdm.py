@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from npgm import _validate
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, heavy_ball_limit, register
+from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
 
 
 @register
@@ -38,5 +38,4 @@ class GDM(Method):
         return xp.zeros_like(x)
 
     def step(self, xp: Namespace, x: Array, grad: Array, state: Array) -> tuple[Array, Array]:
-        m = self.momentum * state + (1.0 - self.momentum) * grad
-        return x - self.lr * m, m
+        return heavy_ball(x, grad, state, self.lr, self.momentum)

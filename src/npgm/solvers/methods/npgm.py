@@ -8,7 +8,7 @@ from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.kernels import Cosh
 from npgm.references import Isotropic, Reference
-from npgm.solvers.method import Method, heavy_ball_limit, register
+from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
 
 
 @register
@@ -50,5 +50,4 @@ class NPGM(Method):
 
     def step(self, xp: Namespace, x: Array, grad: Array, state: Array) -> tuple[Array, Array]:
         u = self.reference.precondition(grad, axis=-1)
-        m = self.momentum * state + (1.0 - self.momentum) * u if self.momentum else u
-        return x - self.lr * m, m
+        return heavy_ball(x, u, state, self.lr, self.momentum)

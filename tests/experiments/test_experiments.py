@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from npgm import experiments
+from npgm.experiments import claims, summary
+from npgm.experiments.claims import Verdict
+from npgm.experiments.spec import Claim
+
+NPGM = [sys.executable, "-m", "npgm"]
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """The smoke preset of the real experiment, run by the real command."""
+    output = tmp_path_factory.mktemp("results")
+    done = subprocess.run(
+        [*NPGM, "reproduce", "matrix-factorization", "--preset", "smoke", "--output", str(output)],
+        capture_output=True, text=True, check=True, env={**os.environ, "COLUMNS": "250"},
+    )  # fmt: skip
+    return output, done.stdout
+
+
+def without_clock(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop("seconds")
+
+
+def test_reproduce_writes_histories_report_and_figures(smoke):
+    output, printed = smoke
+    folder = output / "matrix-factorization" / "smoke"
+    for name in ("report.md", "convergence.png", "sharpness.png"):
+        assert str(folder / name) in printed
+    assert (folder / "convergence.png").read_bytes().startswith(PNG)
+    assert (folder / "sharpness.png").read_bytes().startswith(PNG)
+    report = (folder / "report.md").read_text()
+    for part in ("iHGDm, significantly outperforms", "| rank = 30 | AdGD-accel |", "stability limit", "--preset smoke"):
+        assert part in report
+    assert len(list((folder.parent / "runs").glob("*.parquet"))) == 24
+    assert not list(folder.parent.rglob("*.part"))
+
+
+def test_histories_are_the_solvers(smoke):
+    """A stored run is what `minimize` gives for its start alone, up to the order of summation in a batch."""
+    import numpy as np
+
+    import npgm
+    from npgm.experiments import instances
+
+    experiment = experiments.load("matrix-factorization")
+    store = experiments.Store(smoke[0] / "matrix-factorization" / "runs")
+    for run in experiment.runs("smoke")[:8:3]:
+        frame = store.read([run])
+        instance = instances.registry[run.problem](**run.setting, threads=1)
+        res = npgm.minimize(instance, instance.start(run.seed), method=run.method.method, maxiter=run.maxiter, tol=0.0,
+                            history=True, **run.method.arguments())  # fmt: skip
+        for name in ("fun", "grad_norm", "stationarity"):
+            np.testing.assert_allclose(frame[name], res.history[name], rtol=1e-6)
+        assert frame["k"].to_list() == list(range(res.nit + 1))
+        measured = frame.filter(pl.col("sharpness").is_not_null())["k"].to_list()
+        assert measured[:4] == [0, 1, 2, 3]
+        assert measured[-1] == run.maxiter
+        assert set(frame["method"]) == {run.method.label}
+
+
+def test_what_is_done_is_not_done_again_and_the_report_is_repeatable(smoke):
+    output, _ = smoke
+    report = output / "matrix-factorization" / "smoke" / "report.md"
+    before, text = {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")}, report.read_text()
+    subprocess.run(
+        [*NPGM, "reproduce", "matrix-factorization", "--preset", "smoke", "--output", str(output)], check=True
+    )
+    assert {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")} == before
+    assert report.read_text() == text
+    subprocess.run([*NPGM, "report", "matrix-factorization", "--preset", "smoke", "--output", str(output)], check=True)
+    assert report.read_text() == text
+
+
+def small(maxiter=400):
+    """One rank of the real experiment, three starts of each method, long enough to be interrupted."""
+    experiment = experiments.load("matrix-factorization")
+    preset = experiments.spec.Preset(starts=[3], maxiter=maxiter)
+    return dataclasses.replace(experiment, settings={"rank": [5]}, presets={"smoke": preset}, sharpness_points=3)
+
+
+SMALL = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_experiments import small\n"
+RUN = (
+    SMALL
+    + "import pathlib\nfrom npgm import experiments\nexperiments.run(small(), 'smoke', pathlib.Path(sys.argv[1]), jobs=1)\n"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path, how):
+    whole = experiments.run(small(), "smoke", tmp_path / "whole", jobs=1)
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "broken")], start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    runs = tmp_path / "broken" / "matrix-factorization" / "runs"
+    while len(list(runs.glob("*.parquet"))) < 4:
+        assert process.poll() is None
+        time.sleep(0.005)
+    os.killpg(process.pid, how)
+    assert process.wait() != 0
+    kept = {p: p.stat().st_mtime_ns for p in runs.glob("*.parquet")}
+    assert 4 <= len(kept) < 18
+    resumed = experiments.run(small(), "smoke", tmp_path / "broken", jobs=2)
+    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+    everything = small().runs("smoke")
+    assert_frame_equal(without_clock(resumed.read(everything)), without_clock(whole.read(everything)), check_exact=True)
+
+
+def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
+    process = subprocess.Popen(
+        [*NPGM, "reproduce", "matrix-factorization", "--preset", "paper", "--output", str(tmp_path), "--jobs", "1"],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "matrix-factorization" / "runs").is_dir():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on from there" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["reproduce", "nothing"], "unknown experiment 'nothing'; accepted: matrix-factorization"),
+        (
+            ["reproduce", "matrix-factorization", "--preset", "huge"],
+            "unknown preset 'huge'; accepted: cpu, paper, smoke",
+        ),
+        (["reproduce", "matrix-factorization", "--jobs", "0"], "jobs must be at least 1, not 0"),
+        (["report", "matrix-factorization"], "holds none of the runs; reproduce the experiment first"),
+        (["data", "fetch", "nothing"], "unknown data set 'nothing'; accepted: movielens-100k"),
+        (["data", "fetch", "movielens-100k", "--folder", "."], "holds none of u.data"),
+        (["reproduce", "matrix-factorization", "--output", "/dev/null/x"], "Not a directory"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
+    done = subprocess.run([*NPGM, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert message in re.sub(r"\s+", " ", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+def test_other_commands():
+    def printed(*arguments):
+        return subprocess.run([*NPGM, *arguments], capture_output=True, text=True, check=True).stdout
+
+    table = printed("kernels")
+    for part in ("arsinh(y)", "isotropic-log", "|x| < 1"):
+        assert part in table
+    assert "rating: int32 (100000,)" in printed("data", "fetch", "movielens-100k")
+    assert "reproduce" in printed("--help")
+
+
+ROW = {"rank": 10, "seed": 0, "reached": 10, "diverged": False, "grad_norm": 1e-4, "gap": 0.0, "sharpness": 1.0, "milliseconds": 1.0}  # fmt: skip
+
+
+def frame(*rows):
+    return pl.DataFrame([{**ROW, **row} for row in rows], schema_overrides={"reached": pl.Int64})
+
+
+def verdict(check, rows, method="iHGDm", other=None):
+    experiment = dataclasses.replace(experiments.load("matrix-factorization"), settings={"rank": [10]}, presets={})
+    others = [{"method": m, "reached": None, "grad_norm": 1.0, "seed": s} for m in ("GD", "AdGD-accel") for s in (0, 1)]
+    return claims.decide(experiment, Claim("s", check, method, other), frame(*rows, *others))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "fastest", "steadiest"),
+    [
+        ([10, 12], [20, 40], "holds", "holds"),
+        ([10, 30], [40, 41], "holds", "does not hold"),
+        ([20, 21], [10, 12], "does not hold", "holds"),
+        ([10, None], [20, 21], "does not hold", "does not hold"),
+        ([None, None], [None, None], "does not hold", "undecided"),
+    ],
+)
+def test_verdicts(ours, theirs, fastest, steadiest):
+    rows = [
+        {"method": method, "reached": reached, "seed": seed}
+        for method, both in (("iHGDm", ours), ("GDm", theirs))
+        for seed, reached in enumerate(both)
+    ]
+    assert verdict("fastest", rows).holds == fastest
+    assert verdict("steadiest", rows).holds == steadiest
+
+
+def test_verdicts_on_convergence():
+    fine, diverged = {"method": "GDm"}, {"method": "GDm, 2γ", "reached": None, "diverged": True, "grad_norm": 1e200}
+    assert verdict("stays_finite", [fine], "GDm").holds == "holds"
+    assert verdict("stays_finite", [{**diverged, "method": "GDm"}], "GDm") == Verdict(
+        "1 of 1 runs diverged; 0 reached ‖∇f‖ ≤ 0.001, and the largest final ‖∇f‖ is 1e+200", "does not hold"
+    )
+    assert verdict("only_at_its_stepsize", [fine, diverged], "GDm", "GDm, 2γ").holds == "holds"
+    assert (
+        verdict("only_at_its_stepsize", [fine, {**fine, "method": "GDm, 2γ"}], "GDm", "GDm, 2γ").holds
+        == "does not hold"
+    )
+    with pytest.raises(ValueError, match="unknown check 'nothing'"):
+        verdict("nothing", [fine])
+
+
+def test_summary_of_a_history():
+    experiment = dataclasses.replace(experiments.load("matrix-factorization"), settings={"rank": [10]}, presets={})
+    history = pl.DataFrame({
+        "rank": [10] * 3, "method": ["GD"] * 3, "seed": [0] * 3, "k": [0, 1, 2], "seconds": [0.0, 0.1, 0.4],
+        "grad_norm": [1.0, 1e-3, 1e-5], "gap": [3.0, 2.0, 1.0], "sharpness": [5.0, 4.0, None], "status": ["MAXITER"] * 3,
+    })  # fmt: skip
+    (row,) = summary.summarise(experiment, history).to_dicts()
+    assert row == {"rank": 10, "method": "GD", "seed": 0, "reached": 1, "diverged": False, "grad_norm": 1e-5, "gap": 1.0,
+                   "sharpness": 4.0, "milliseconds": 200.0}  # fmt: skip

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+import scipy.optimize
+from hypothesis import given
+from hypothesis import strategies as st
+
+import npgm
+import torch
+from npgm.solvers import Status
+
+
+def fun(x):
+    return 0.5 * float(x @ x), x
+
+
+START = np.array([3.0, -4.0])
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"method": "newton"}, ValueError, "unknown method 'newton'; accepted: adgd, adgd_accel, clipped_gd"),
+        ({"method": npgm.solvers.gd}, TypeError, "method must be a string"),
+        ({"lr": None}, TypeError, "lr must be a real number, not None"),
+        ({"maxiter": -1}, ValueError, "maxiter must be at least 0, not -1"),
+        ({"maxiter": 1.5}, TypeError, "maxiter must be an integer, not 1.5"),
+        ({"tol": -1e-3}, ValueError, "tol must be nonnegative and finite, not -0.001"),
+        ({"stationarity_tol": np.inf}, ValueError, "stationarity_tol must be nonnegative and finite"),
+        ({"maxtime": -1}, ValueError, "maxtime must be nonnegative and finite, not -1"),
+        ({"reference": "isotropic-cosh"}, TypeError, "reference must be a reference function such as"),
+        ({"callback": 3}, TypeError, "callback must be callable, not 3"),
+        ({"jac": None}, ValueError, "jac must be True, if fun returns"),
+        ({"jac": "2-point"}, ValueError, "jac must be True, if fun returns"),
+        ({"fun": None}, TypeError, "fun must be callable, not None"),
+        ({"x0": np.array([1, 2])}, TypeError, "x0 has dtype int64"),
+        ({"x0": np.array([1j, 2])}, TypeError, "x0 has dtype complex128"),
+        ({"x0": ["a"]}, TypeError, "x0 has dtype <U1"),
+        ({"x0": torch.arange(3)}, TypeError, "x0 has dtype torch.int64"),
+        ({"x0": np.array([])}, ValueError, r"x0 must not be empty, but has shape \(0,\)"),
+        ({"x0": np.zeros((0, 3)), "batch": True}, ValueError, "x0 must not be empty"),
+        ({"x0": np.array(1.0), "batch": True}, ValueError, "x0 must have a first axis"),
+        ({"x0": np.array([1.0, np.nan])}, ValueError, "x0 must be finite"),
+        ({"fun": lambda x: 1.0}, TypeError, r"fun must return the pair \(f, gradient\), since jac=True, not float"),
+        ({"fun": lambda x: (x, x)}, ValueError, r"fun must return a scalar, but returned an array of shape \(2,\)"),
+        ({"fun": lambda x: (1.0, x[:1])}, ValueError, r"the gradient has shape \(1,\), but x0 has shape \(2,\)"),
+        ({"fun": lambda x: (1.0, None)}, TypeError, "the gradient has dtype object"),
+        ({"fun": lambda x: ("a", x)}, TypeError, "f has dtype"),
+        ({"fun": lambda x: (1j, x)}, TypeError, "f has dtype complex128"),
+        ({"fun": lambda x: (np.nan, x)}, ValueError, "fun or its gradient is not finite at x0"),
+        ({"fun": lambda x: (1.0, x * np.inf)}, ValueError, "fun or its gradient is not finite at x0"),
+        (
+            {"fun": lambda x: (1.0, torch.from_numpy(x))},
+            TypeError,
+            "the gradient is an array of torch, but x0 of numpy",
+        ),
+        ({"batch": True, "x0": np.ones((3, 2))}, ValueError, "fun must return 3 values, one for each run"),
+    ],
+)
+def test_bad_input_is_named_before_any_step(change, error, message):
+    arguments = {"fun": fun, "x0": START, "lr": 0.5, **change}
+    if change.get("batch") and "empty" not in message:
+        arguments["fun"] = lambda x: (1.0, x)
+    with pytest.raises(error, match=message):
+        npgm.minimize(arguments.pop("fun"), arguments.pop("x0"), **arguments)
+
+
+def test_lr_is_needed():
+    with pytest.raises(TypeError, match="method 'npgm' needs the option 'lr'"):
+        npgm.minimize(fun, START)
+
+
+def test_the_start_is_not_changed_and_may_be_a_list():
+    start = START.copy()
+    res = npgm.minimize(fun, start, lr=0.5)
+    np.testing.assert_array_equal(start, START)
+    np.testing.assert_array_equal(npgm.minimize(fun, list(START), lr=0.5).x, res.x)
+
+
+def test_any_shape_and_separate_gradient():
+    start = np.arange(6.0).reshape(2, 3)
+    res = npgm.minimize(lambda x, a: a * np.sum(x**2), start, (0.5,), jac=lambda x, a: 2 * a * x, lr=0.5)
+    assert res.x.shape == res.jac.shape == (2, 3)
+    assert res.success
+    scalar = npgm.minimize(lambda x: (0.5 * x**2, x), np.array(3.0), lr=0.5)
+    assert scalar.x.shape == ()
+    assert scalar.success
+
+
+def test_history_is_what_happened():
+    phi = npgm.reference("separable-cosh", scale=2.0)
+    points = [START]
+    res = npgm.minimize(fun, START, lr=0.5, reference=phi, maxiter=7, tol=0.0, history=True, callback=points.append)
+    assert len(points) == res.nit + 1 == 8
+    np.testing.assert_allclose(res.history["fun"], [fun(x)[0] for x in points])
+    np.testing.assert_allclose(res.history["grad_norm"], [np.linalg.norm(x) for x in points])
+    np.testing.assert_allclose(res.history["stationarity"], [phi(phi.precondition(x)) for x in points])
+    assert (np.diff(res.history["seconds"]) > 0).all()
+    assert "history" not in npgm.minimize(fun, START, lr=0.5)
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+def test_stationarity_tolerance(name):
+    phi = npgm.reference(name)
+    res = npgm.minimize(fun, START, lr=0.1, reference=phi, tol=0.0, stationarity_tol=1e-3, history=True)
+    assert res.success
+    assert "stationarity_tol" in res.message
+    assert res.history["stationarity"][-1] <= 1e-3 < res.history["stationarity"][-2]
+
+
+def test_tol_zero_runs_all_of_maxiter():
+    res = npgm.minimize(fun, START, lr=1e-3, tol=0.0, maxiter=25)
+    assert (res.nit, res.status, res.success) == (25, Status.MAXITER, False)
+    none = npgm.minimize(fun, START, lr=1e-3, maxiter=0)
+    assert (none.nit, none.nfev) == (0, 1)
+
+
+def test_time_limit():
+    def slow(x):
+        time.sleep(0.01)
+        return fun(x)
+
+    res = npgm.minimize(slow, START, lr=1e-6, maxtime=0.05, maxiter=10**6)
+    assert res.status == Status.MAXTIME
+    assert 1 <= res.nit < 1000
+    assert npgm.minimize(fun, START, lr=1e-6, maxtime=0.0).nit == 0
+
+
+def test_callbacks_of_both_kinds_may_stop():
+    seen = []
+
+    def with_result(intermediate_result):
+        seen.append(intermediate_result.fun)
+        if len(seen) == 3:
+            raise StopIteration
+
+    res = npgm.minimize(fun, START, lr=0.1, callback=with_result)
+    assert (res.nit, res.status, res.success) == (3, Status.STOPPED, False)
+    assert "StopIteration" in res.message
+    assert res.fun == seen[-1]
+
+    def with_point(x):
+        x[:] = 0.0  # a copy: the iteration is not disturbed
+        raise StopIteration
+
+    res = npgm.minimize(fun, START, lr=0.1, callback=with_point)
+    assert res.nit == 1
+    assert np.linalg.norm(res.x) > 4
+    res = scipy.optimize.minimize(
+        fun, START, jac=True, method=npgm.solvers.gd, callback=with_result, options={"lr": 0.1, "maxiter": 5}
+    )
+    assert res.nit == 5  # the third call was the one that stops
+
+
+@pytest.mark.parametrize("method", ["adgd", "npgm"])
+def test_a_function_may_reuse_its_gradient_array(method):
+    buffer = np.empty(2)
+
+    def reusing(x):
+        np.multiply(x, [1.0, 0.1], out=buffer)
+        return 0.5 * float(x @ buffer), buffer
+
+    options = {"lr": 0.5} if method == "npgm" else {}
+    got = npgm.minimize(reusing, START, method=method, maxiter=30, tol=0.0, **options)
+    want = npgm.minimize(lambda x: (0.0, x * [1.0, 0.1]), START, method=method, maxiter=30, tol=0.0, **options)
+    np.testing.assert_array_equal(got.x, want.x)
+    assert got.jac is not buffer
+
+
+def test_exceptions_of_the_user_pass_through():
+    def broken(x):
+        if x[0] < 2.9:
+            raise ZeroDivisionError("mine")
+        return fun(x)
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        npgm.minimize(broken, START, lr=0.1)
+    with pytest.raises(KeyboardInterrupt):
+        npgm.minimize(fun, START, lr=0.1, callback=lambda x: (_ for _ in ()).throw(KeyboardInterrupt))
+
+
+def test_nan_along_the_way_ends_the_run_at_the_last_finite_point():
+    def hole(x):
+        f, g = fun(x)
+        return (np.nan, g) if np.linalg.norm(x) < 2 else (f, g)
+
+    res = npgm.minimize(hole, START, lr=0.5, history=True)
+    assert res.status == Status.DIVERGED
+    assert np.linalg.norm(res.x) >= 2
+    assert np.isfinite(res.history["fun"]).all()
+    assert len(res.history["fun"]) == res.nit + 1
+
+
+def test_torch_points_may_require_grad_and_do_not_grow_a_graph():
+    start = torch.tensor(START, requires_grad=True)
+
+    def with_autograd(x):
+        x = x.requires_grad_()
+        f = 0.5 * (x @ x)
+        return f, torch.autograd.grad(f, x, create_graph=True)[0]
+
+    res = npgm.minimize(with_autograd, start, lr=0.5)
+    assert res.success
+    assert res.x.grad_fn is None
+
+
+@given(scale=st.floats(1e-12, 1e12), exponent=st.integers(-100, 100))
+def test_badly_scaled_objectives_do_not_break_the_loop(scale, exponent):
+    size = 10.0**exponent
+    res = npgm.minimize(
+        lambda x: (0.5 * scale * float(x @ x), scale * x), START * size, lr=0.5 / scale, maxiter=50, method="gd"
+    )
+    assert np.isfinite(res.x).all()
+    assert np.linalg.norm(res.x) <= np.linalg.norm(START) * size * (1 + 1e-12)
+
+
+def test_scipy_refuses_what_it_cannot_do():
+    arguments = {"jac": True, "method": npgm.solvers.gd, "options": {"lr": 0.1}}
+    with pytest.raises(ValueError, match="does not take bounds or constraints"):
+        scipy.optimize.minimize(fun, START, bounds=[(0, 1), (0, 1)], **arguments)
+    with pytest.raises(ValueError, match="does not take bounds or constraints"):
+        scipy.optimize.minimize(fun, START, constraints={"type": "eq", "fun": lambda x: x[0]}, **arguments)
+    with pytest.raises(ValueError, match="jac must be True"):
+        scipy.optimize.minimize(lambda x: fun(x)[0], START, method=npgm.solvers.gd, options={"lr": 0.1})
+    with pytest.warns(scipy.optimize.OptimizeWarning, match="Unknown solver options: typo; accepted: .*lr"):
+        scipy.optimize.minimize(fun, START, jac=True, method=npgm.solvers.gd, options={"lr": 0.1, "typo": 1})
+    with pytest.raises(AttributeError, match="no attribute 'newton'; the solvers are adgd"):
+        npgm.solvers.newton  # noqa: B018
+
+
+def test_a_users_own_method_is_found_by_name():
+    from dataclasses import dataclass
+
+    from npgm.solvers import Method, register
+
+    @dataclass(frozen=True)
+    class SignDescent(Method):
+        key = "sign"
+        update = "x ← x - γ sign(∇f)"
+
+        def init(self, xp, x):
+            return None
+
+        def step(self, xp, x, grad, state):
+            return x - self.lr * xp.sign(grad), None
+
+    register(SignDescent)
+    try:
+        assert npgm.minimize(fun, START, method="sign", lr=0.5).success
+        assert scipy.optimize.minimize(fun, START, jac=True, method=npgm.solvers.sign, options={"lr": 0.5}).success
+    finally:
+        del npgm.solvers.registry["sign"]

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import npgm
+
+
+def test_import_needs_the_core_alone_and_loads_nothing_heavy():
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'jax', 'polars', 'matplotlib', 'typer', 'rich', 'pooch', 'joblib'):\n"
+        "    sys.modules[name] = None\n"  # makes an import of it fail
+        "import npgm\n"
+        "import numpy as np\n"
+        "assert npgm.minimize(lambda x: (0.5 * x @ x, x), np.ones(2), lr=0.5).success\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_the_command_line_says_what_it_needs():
+    code = "import sys; sys.modules['typer'] = None; from npgm.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.strip() == "npgm: the command line needs the package typer; install npgm[experiments]"
+
+
+@pytest.mark.parametrize("name", npgm.__all__)
+def test_public_names_are_documented(name):
+    assert getattr(npgm, name).__doc__
+
+
+def test_python_numbers_are_accepted():
+    assert float(npgm.Cosh().precondition(1.5)) == np.arcsinh(1.5)
