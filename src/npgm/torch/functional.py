@@ -122,7 +122,7 @@ class Block(ABC):
         if coefficient is None:
             u: Tensor = self.batch.reference.precondition(y)
             return u
-        return y * coefficient.to(y.device, y.dtype).reshape(())
+        return y * norms.saturated(coefficient, like=y).reshape(())
 
     def rate(self, u: Tensor, keep: Tensor | None) -> float | Tensor:
         lr = self.batch.lr
@@ -242,7 +242,7 @@ class MultiTensor(Block):
 
     def direction(self, coefficient: Tensor | None) -> Tensor:
         if coefficient is not None and self.per_tensor:
-            return self.flat * self._spread(coefficient)
+            return self.flat * self._spread(norms.saturated(coefficient, like=self.flat))
         return super().direction(coefficient)
 
     def move(self, u: Tensor, keep: Tensor | None) -> None:
@@ -278,7 +278,6 @@ class MultiTensor(Block):
 
     def _spread(self, values: Tensor) -> Tensor:
         """Repeat each of ``values`` for all the entries of its tensor."""
-        values = values.to(self.flat.device, self.dtype)
         return torch.cat([v.expand(p.numel()) for v, p in zip(values.unbind(), self.parameters, strict=True)])
 
 
@@ -318,8 +317,7 @@ def _coefficients(maxima: dict[Block, Tensor]) -> dict[Block, Tensor]:
             if block.index not in by_group:
                 phi = block.batch.reference
                 assert isinstance(phi, Isotropic)
-                factor = phi.factor(array_api_compat.torch, m, q)
-                by_group[block.index] = (factor / m).clamp(max=torch.finfo(factor.dtype).max)
+                by_group[block.index] = phi.factor(array_api_compat.torch, m, q) / m
             coefficients[block] = by_group[block.index]
     return coefficients
 

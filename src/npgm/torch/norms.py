@@ -94,6 +94,12 @@ def narrowed(m: Tensor, like: Tensor) -> Tensor:
     return torch.where(m == 0, 1.0, m)  # where m underflows in a narrower dtype, all that it divides there is zero
 
 
+def saturated(coefficient: Tensor, like: Tensor) -> Tensor:
+    """Return a coefficient for tensors on the device and of the dtype of ``like``, never infinite."""
+    # what is multiplied by more than the largest number of a narrower dtype is zero there
+    return coefficient.to(like.device, like.dtype).clamp(max=torch.finfo(like.dtype).max)
+
+
 def _scale(maxima: Sequence[Tensor]) -> Tensor:
     dtype = torch.float32
     for value in maxima:

@@ -244,8 +244,11 @@ class NPGM(Optimizer):
                 if gradient is None:
                     continue
                 name = group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
-                if gradient.layout not in (torch.strided, torch.sparse_coo):
-                    raise RuntimeError(f"{name} has a gradient of layout {gradient.layout}, which is not supported")
+                if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
+                    raise RuntimeError(
+                        f"{name} has the layout {parameter.layout} and its gradient {gradient.layout}; supported are "
+                        "torch.strided, and torch.sparse_coo for gradients"
+                    )
                 if norms.is_dtensor(parameter) and group["differentiable"]:
                     raise RuntimeError(f"{name} is a DTensor, which differentiable=True does not support")
                 if getattr(parameter, "_is_flat_param", False) and group["reference"].startswith(Isotropic.lift):
