@@ -126,12 +126,21 @@ def tensor_parallel() -> nn.Module:
     return net
 
 
+def fsdp_and_tensor_parallel() -> nn.Module:
+    """Pairs of ranks share their rows."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+    net = parallelize_module(model(), mesh["tensor"], {"inner": ColwiseParallel(), "outer": RowwiseParallel()})
+    fully_shard(net, mesh=mesh["data"])
+    return net
+
+
 FORMS: dict[str, Callable[[], nn.Module]] = {
     "ddp": ddp,
     "fsdp": fsdp,
     "fsdp-some": fsdp_some,
     "hsdp": hsdp,
     "tp": tensor_parallel,
+    "fsdp-tp": fsdp_and_tensor_parallel,
 }
 
 
@@ -198,8 +207,8 @@ def main(folder: Path) -> None:
     results: dict[Any, Any] = {}
     for form, name in CASES:
         net = FORMS[form]()
-        # in tensor parallelism the ranks share the rows
-        train(net, optimizer(net, **options(name)), range(STEPS), *((0, 1) if form == "tp" else (rank, world)))
+        rows = {"tp": (0, 1), "fsdp-tp": (rank // 2, world // 2)}.get(form, (rank, world))
+        train(net, optimizer(net, **options(name)), range(STEPS), *rows)
         results[form, name] = full(net)
     source = {2: None, 4: "from-2"}[world]
     steps = {2: range(2), 4: range(2, 4)}[world]

@@ -363,7 +363,7 @@ def _split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
 def _as_real(gradient: Tensor) -> Tensor:
     """View complex numbers as pairs of reals, in a sparse tensor too."""
     if not gradient.is_sparse:
-        return torch.view_as_real(gradient)
+        return torch.view_as_real(gradient.resolve_conj())
     gradient = gradient.coalesce()
     values = torch.view_as_real(gradient.values())
     return torch.sparse_coo_tensor(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import fields
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypedDict, Unpack, overload
 
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
@@ -59,7 +59,8 @@ class NPGM(Optimizer):
         maximize: whether to maximise.
         foreach: whether to use `torch._foreach_*` and a flat copy of the gradients; chosen as in `torch.optim` if
             None.
-        capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change is then a tensor.
+        capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
+            a tensor on the device.
         differentiable: whether autograd goes through the step.
 
     Raises:
@@ -74,6 +75,10 @@ class NPGM(Optimizer):
         >>> optimizer.step()
     """
 
+    # earlier releases of torch have the second name
+    _check_capture = getattr(
+        Optimizer, "_accelerator_graph_capture_health_check", Optimizer._cuda_graph_capture_health_check
+    )
     _step_supports_amp_scaling = True  # on the class, since pickle and deepcopy drop attributes of an optimizer
 
     def __init__(
@@ -150,7 +155,7 @@ class NPGM(Optimizer):
         Args:
             closure: computes the loss and its gradients anew and returns the loss, which is then returned.
         """
-        self._accelerator_graph_capture_health_check()
+        self._check_capture()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -268,6 +273,17 @@ class NPGM(Optimizer):
                 )
 
 
+class _Options(TypedDict, total=False):
+    decoupled_weight_decay: bool
+    scope: str
+    nonfinite: str
+    momentum_dtype: torch.dtype | None
+    maximize: bool
+    foreach: bool | None
+    capturable: bool
+    differentiable: bool
+
+
 class _Named(NPGM):
     """NPGM with the reference function chosen up to its scale."""
 
@@ -281,7 +297,7 @@ class _Named(NPGM):
         momentum: float = 0.0,
         scale: float = 1.0,
         weight_decay: float = 0.0,
-        **options: Any,
+        **options: Unpack[_Options],
     ) -> None:
         super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, **options)
 
