@@ -172,6 +172,36 @@ def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite):
         params[0].sum().item()
 
 
+class Launches(TorchDispatchMode):
+    """Counts the operations that are not views."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype):
+    counts = []
+    for n in (2, 200):
+        params = [torch.ones(3, 2, dtype=dtype, requires_grad=True) for _ in range(n)]
+        options = {"foreach": True, "scope": scope, "nonfinite": "skip", "weight_decay": 0.1}
+        optimizer = NPGM(params, torch.tensor(0.1), 0.9, name, **options)
+        for p in params:
+            p.grad = torch.ones_like(p)
+        optimizer.step()
+        with Launches() as launches:
+            optimizer.step()
+        counts.append(launches.count)
+    assert counts[0] == counts[1] < 200
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 def test_parameters_on_several_devices(foreach):
     # "meta" has no values to read, so this shows too that none is; a norm of both devices cannot leave it

@@ -60,7 +60,7 @@ def step(batches: Sequence[Batch], grad_scale: Tensor | None = None, found_inf: 
 
 
 def largest(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
-    """Return the largest absolute value of each gradient, of shape (1,): infinity if it holds infinity or NaN."""
+    """Return the largest absolute value of each gradient, of shape (1,); it is not finite if any entry is not."""
     return norms.largest([_Piece.of(p, g, None) for p, g in zip(parameters, gradients, strict=True)])
 
 
@@ -112,8 +112,7 @@ class Block(ABC):
         return _largest(self.gradient()).reshape(1)
 
     def norm(self, m: Tensor) -> Tensor:
-        y = self.gradient()
-        norm: Tensor = torch.linalg.vector_norm(y / norms.narrowed(m, like=y).reshape(()))
+        norm: Tensor = torch.linalg.vector_norm(self.gradient() / m.reshape(()))
         return norm.reshape(1)
 
     def direction(self, coefficient: Tensor | None) -> Tensor:
@@ -122,7 +121,7 @@ class Block(ABC):
         if coefficient is None:
             u: Tensor = self.batch.reference.precondition(y)
             return u
-        return y * norms.saturated(coefficient, like=y).reshape(())
+        return y * coefficient.reshape(())
 
     def rate(self, u: Tensor, keep: Tensor | None) -> float | Tensor:
         lr = self.batch.lr
@@ -232,17 +231,18 @@ class MultiTensor(Block):
     def largest(self) -> Tensor:
         if not self.per_tensor:
             return super().largest()
-        return torch.stack([_largest(view) for view in self.views])
+        zero = self.flat.new_zeros(1)  # the norm of order infinity of nothing is an error
+        return torch.stack(torch._foreach_norm([view if view.numel() else zero for view in self.views], torch.inf))
 
     def norm(self, m: Tensor) -> Tensor:
         if not self.per_tensor:
             return super().norm(m)
-        scaled = self.flat / self._spread(norms.narrowed(m, like=self.flat))
+        scaled = self.flat / self._spread(m)
         return torch.stack(torch._foreach_norm(_split(scaled, self.parameters)))
 
     def direction(self, coefficient: Tensor | None) -> Tensor:
         if coefficient is not None and self.per_tensor:
-            return self.flat * self._spread(norms.saturated(coefficient, like=self.flat))
+            return self.flat * self._spread(coefficient)
         return super().direction(coefficient)
 
     def move(self, u: Tensor, keep: Tensor | None) -> None:
@@ -312,21 +312,21 @@ def _coefficients(maxima: dict[Block, Tensor]) -> dict[Block, Tensor]:
     results = norms.scaled_norms(members, [[maxima[block] for block in unit] for unit in members])
     coefficients = {}
     for unit, (m, q) in zip(members, results, strict=True):
-        by_group: dict[int, Tensor] = {}
+        by_group: dict[int, norms.Narrowed] = {}
         for block in unit:
             if block.index not in by_group:
                 phi = block.batch.reference
                 assert isinstance(phi, Isotropic)
-                by_group[block.index] = phi.factor(array_api_compat.torch, m, q) / m
-            coefficients[block] = by_group[block.index]
+                by_group[block.index] = norms.Narrowed(phi.factor(array_api_compat.torch, m, q) / m, norms.finite)
+            coefficients[block] = by_group[block.index].like(maxima[block])
     return coefficients
 
 
 def _keep(blocks: Sequence[Block], maxima: dict[Block, Tensor], found_inf: Tensor | None) -> Tensor | None:
     """Return whether to move, as a tensor without dimensions, or None if that is not asked."""
-    flags = [] if found_inf is None else [found_inf.reshape(()) == 0]
-    flags += [torch.isfinite(maxima[b]).all() for b in blocks if b.batch.nonfinite == "skip"]
-    return torch.stack([flag.to(flags[0].device) for flag in flags]).all() if flags else None
+    flags = [] if found_inf is None else [found_inf.reshape(1) == 0]
+    flags += [torch.isfinite(maxima[b]) for b in blocks if b.batch.nonfinite == "skip"]
+    return torch.cat([flag.to(flags[0].device) for flag in flags]).all() if flags else None
 
 
 def _dtype(piece: _Piece) -> torch.dtype:

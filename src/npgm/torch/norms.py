@@ -6,7 +6,7 @@ Nothing here reads a value on the host, so that no step waits for an accelerator
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import torch.distributed as dist
@@ -32,7 +32,7 @@ class Measurable(Bounded, Protocol):
     """Tensors of which norms are taken."""
 
     def norm(self, m: Tensor) -> Tensor:
-        """‖y / m‖ for this part y, one for all tensors or one for each, of one dimension."""
+        """‖y / m‖ for this part y, one for all tensors or one for each; m has the dtype and device of `largest`."""
 
 
 def working_dtype(dtype: torch.dtype) -> torch.dtype:
@@ -54,10 +54,8 @@ def shard_groups(tensor: Tensor) -> ProcessGroups:
 
 
 def largest(tensors: Sequence[Bounded]) -> list[Tensor]:
-    """Return the largest absolute value of each, over all its shards: infinity if it holds infinity or NaN."""
-    # NaN is mapped to infinity since the maximum over processes need not keep NaN
-    values = [torch.nan_to_num(t.largest().detach(), nan=torch.inf, posinf=torch.inf) for t in tensors]
-    return _all_reduce(values, tensors, dist.ReduceOp.MAX)
+    """Return the largest absolute value of each, over all its shards; it is not finite if any entry is not."""
+    return _all_reduce([t.largest().detach() for t in tensors], tensors, dist.ReduceOp.MAX, _infinite_if_nan)
 
 
 def scaled_norms(
@@ -69,15 +67,18 @@ def scaled_norms(
     finite. The result is in the widest dtype of the unit, on the device of its first tensor.
 
     Args:
-        units: the tensors that make up each vector. Each of a unit of several tensors has one norm.
+        units: the tensors that make up each vector. Those that have one norm each make up a unit by themselves.
         maxima: the result of `largest` for each tensor of each unit.
     """
     scales = [_scale(values) for values in maxima]
-    flat = [(tensors, m) for unit, m in zip(units, scales, strict=True) for tensors in unit]
-    norms = [tensors.norm(m) for tensors, m in flat]
+    norms = []
+    for unit, values, m in zip(units, maxima, scales, strict=True):
+        narrowed = Narrowed(m, _one_if_zero)
+        norms += [tensors.norm(narrowed.like(value)) for tensors, value in zip(unit, values, strict=True)]
     # only what is sharded is squared and its root taken: at zero that has no derivative, and a vector norm has
-    sharded = [i for i, (tensors, _) in enumerate(flat) if tensors.process_groups]
-    squares = _all_reduce([norms[i].square() for i in sharded], [flat[i][0] for i in sharded], dist.ReduceOp.SUM)
+    flat = [tensors for unit in units for tensors in unit]
+    sharded = [i for i, tensors in enumerate(flat) if tensors.process_groups]
+    squares = _all_reduce([norms[i] for i in sharded], [flat[i] for i in sharded], dist.ReduceOp.SUM, torch.square)
     for i, square in zip(sharded, squares, strict=True):
         norms[i] = square.sqrt()
     results, start = [], 0
@@ -88,16 +89,31 @@ def scaled_norms(
     return results
 
 
-def narrowed(m: Tensor, like: Tensor) -> Tensor:
-    """Return the scale m for tensors on the device and of the dtype of ``like``, never zero."""
-    m = m.to(like.device, like.dtype)
+class Narrowed:
+    """A few numbers in the dtypes and on the devices of the tensors that they divide or multiply, each made once."""
+
+    def __init__(self, value: Tensor, repair: Callable[[Tensor], Tensor]) -> None:
+        self._value, self._repair = value, repair
+        self._made: dict[tuple[torch.device, torch.dtype], Tensor] = {}
+
+    def like(self, tensor: Tensor) -> Tensor:
+        key = (tensor.device, tensor.dtype)
+        if key not in self._made:
+            self._made[key] = self._repair(self._value.to(*key))
+        return self._made[key]
+
+
+def finite(coefficient: Tensor) -> Tensor:
+    """Return a coefficient cut off at the largest number of its dtype: what it multiplies there is zero."""
+    return coefficient.clamp(max=torch.finfo(coefficient.dtype).max)
+
+
+def _one_if_zero(m: Tensor) -> Tensor:
     return torch.where(m == 0, 1.0, m)  # where m underflows in a narrower dtype, all that it divides there is zero
 
 
-def saturated(coefficient: Tensor, like: Tensor) -> Tensor:
-    """Return a coefficient for tensors on the device and of the dtype of ``like``, never infinite."""
-    # what is multiplied by more than the largest number of a narrower dtype is zero there
-    return coefficient.to(like.device, like.dtype).clamp(max=torch.finfo(like.dtype).max)
+def _infinite_if_nan(values: Tensor) -> Tensor:
+    return torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf)  # the maximum over processes may drop NaN
 
 
 def _scale(maxima: Sequence[Tensor]) -> Tensor:
@@ -108,14 +124,16 @@ def _scale(maxima: Sequence[Tensor]) -> Tensor:
     return torch.where((m > 0) & torch.isfinite(m), m, 1.0)
 
 
-def _all_reduce(values: list[Tensor], tensors: Sequence[Bounded], op: Any) -> list[Tensor]:
+def _all_reduce(
+    values: list[Tensor], tensors: Sequence[Bounded], op: Any, prepare: Callable[[Tensor], Tensor]
+) -> list[Tensor]:
     """Reduce ``values`` over the shards of ``tensors``, in one collective for each process group, device and dtype."""
     together = defaultdict(list)
     for i, (value, tensor) in enumerate(zip(values, tensors, strict=True)):
         if tensor.process_groups:
             together[tensor.process_groups, value.device, value.dtype].append(i)
     for (process_groups, _, _), members in together.items():
-        packed = torch.cat([values[i] for i in members])
+        packed = prepare(torch.cat([values[i] for i in members]))
         for process_group in process_groups:
             dist.all_reduce(packed, op, group=process_group)
         for i, value in zip(members, torch.split(packed, [values[i].numel() for i in members]), strict=True):
