@@ -418,6 +418,16 @@ def test_every_option_survives_a_round_trip(way, lr, stretched):
     np.testing.assert_array_equal(flat(others), flat(params))
 
 
+def test_numbers_of_numpy_are_stored_as_plain_floats():
+    params = parameters()
+    number = np.float32(0.5)
+    group = {"params": params, "lr": number, "momentum": number, "weight_decay": number, "scale": np.float64(2)}
+    optimizer = NPGM([group], lr=1)
+    through_file(optimizer.state_dict())  # which refuses what is not plain
+    stored = optimizer.param_groups[0]
+    assert [type(stored[key]) for key in ("lr", "momentum", "weight_decay", "scale")] == 4 * [float]
+
+
 def test_a_checkpoint_with_an_unknown_kernel_says_so_and_changes_nothing(stretched, monkeypatch):
     params = parameters()
     optimizer = NPGM(params, 0.1, 0.9, npgm.Isotropic(Stretched()))
@@ -441,7 +451,7 @@ def test_groups_inherit_the_kernel_with_its_parameters(stretched):
     ]
     optimizer = NPGM(groups, 0.1, reference=phi)
     stored = [(g["scale"], g["kernel_parameters"]) for g in optimizer.param_groups]
-    assert stored == [(3.0, {"factor": 4.0}), (5.0, {"factor": 4.0}), (3.0, {})]
+    assert stored == [(3.0, {"factor": 4.0}), (5.0, {"factor": 4.0}), (3.0, {"factor": 2.0})]
     assert "kernel_parameters" not in groups[0]  # the caller's
     with pytest.raises(ValueError, match="scale is given by the reference"):
         optimizer.add_param_group({"params": [torch.ones(1)], "reference": phi, "scale": 1.0})

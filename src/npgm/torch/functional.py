@@ -241,9 +241,9 @@ class MultiTensor(Block):
         return torch.stack(torch._foreach_norm(_split(scaled, self.parameters)))
 
     def direction(self, coefficient: Tensor | None) -> Tensor:
-        if coefficient is not None and self.per_tensor:
-            return self.flat * self._spread(coefficient)
-        return super().direction(coefficient)
+        if coefficient is None:
+            return super().direction(coefficient)
+        return self.flat.mul_(self._spread(coefficient) if self.per_tensor else coefficient.reshape(()))
 
     def move(self, u: Tensor, keep: Tensor | None) -> None:
         del self.flat, self.views

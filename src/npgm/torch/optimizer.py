@@ -114,8 +114,7 @@ class NPGM(Optimizer):
             "capturable": capturable,
             "differentiable": differentiable,
         }
-        _check(defaults)
-        super().__init__(params, defaults)
+        super().__init__(params, _checked(defaults))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
@@ -132,15 +131,14 @@ class NPGM(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with its own options; see `torch.optim.Optimizer.add_param_group`."""
         if isinstance(param_group, dict):  # torch refuses anything else
-            inherited = dict(self.defaults["kernel_parameters"])
-            if (phi := param_group.get("reference")) is None:
-                param_group = {"kernel_parameters": inherited, **param_group}
-            else:
+            inherited = self.defaults
+            if (phi := param_group.get("reference")) is not None:
                 if isinstance(phi, Reference) and (given := {"scale", "kernel_parameters"} & param_group.keys()):
                     raise ValueError(f"{min(given)} is given by the reference {phi!r} already")
-                param_group = {"kernel_parameters": {}, **param_group, **_stored(phi)}
-            _check({**self.defaults, **param_group})
-            if param_group.get("differentiable", self.defaults["differentiable"]) != self.defaults["differentiable"]:
+                inherited = inherited | {"kernel_parameters": {}}
+                param_group = param_group | _stored(phi)
+            param_group = _checked(inherited | param_group)
+            if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
 
@@ -200,7 +198,7 @@ class NPGM(Optimizer):
 
         def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
             for group in state_dict["param_groups"]:
-                _check_reference({"kernel_parameters": {}, **group})
+                _checked_reference({"kernel_parameters": {}, **group})
             saved.update(state_dict)
 
         def restore(optimizer: Optimizer) -> None:
@@ -339,15 +337,15 @@ def _stored(phi: Reference | str) -> dict[str, Any]:
 
 
 def _reference(group: dict[str, Any]) -> Reference:
-    """Build φ from a group that `_check_reference` has accepted; torch.compile traces this, and not that."""
+    """Build φ from a group that `_checked_reference` has accepted; torch.compile traces this, and not that."""
     lift, _, key = group["reference"].partition("-")
     return lifts[lift](registry[key](**group["kernel_parameters"]), group["scale"])
 
 
-def _check_reference(group: dict[str, Any]) -> None:
+def _checked_reference(group: dict[str, Any]) -> Reference:
     if not isinstance(group["kernel_parameters"], dict):
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
 
 
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -356,15 +354,15 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
 
 
-def _check(group: dict[str, Any]) -> None:
+def _checked(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the group with its numbers as plain floats, or raise."""
     lr = group["lr"]
     if isinstance(lr, Tensor):
         if lr.numel() != 1:
             raise ValueError(f"Tensor lr must be 1-element, not of shape {tuple(lr.shape)}")
-        lr = lr.item()
-    _validate.nonnegative("lr", lr)
-    _validate.fraction("momentum", group["momentum"])
-    _validate.nonnegative("weight_decay", group["weight_decay"])
+        _validate.nonnegative("lr", lr.item())
+    else:
+        lr = _validate.nonnegative("lr", lr)
     _validate.choice("scope", group["scope"], SCOPES)
     _validate.choice("nonfinite", group["nonfinite"], NONFINITE)
     for name in ("decoupled_weight_decay", "maximize", "capturable", "differentiable"):
@@ -379,4 +377,9 @@ def _check(group: dict[str, Any]) -> None:
         raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
-    _check_reference(group)
+    return group | {
+        "lr": lr,
+        "momentum": _validate.fraction("momentum", group["momentum"]),
+        "weight_decay": _validate.nonnegative("weight_decay", group["weight_decay"]),
+        **_stored(_checked_reference(group)),
+    }
