@@ -434,7 +434,7 @@ def test_a_checkpoint_with_an_unknown_kernel_says_so_and_changes_nothing(stretch
     state = optimizer.state_dict()
     loaded = IHGD(params, lr=1.0)
     monkeypatch.delitem(registry, Stretched.key)
-    with pytest.raises(ValueError, match="unknown reference 'isotropic-stretched-for-tests'; accepted: isotropic-cosh"):
+    with pytest.raises(ValueError, match="unknown reference 'isotropic-stretched-for-tests'; accepted: "):
         loaded.load_state_dict(state)
     assert loaded.param_groups[0]["reference"] == "isotropic-cosh"
     assert loaded.param_groups[0]["lr"] == 1.0
@@ -605,19 +605,18 @@ def test_autograd_goes_through_two_steps(name, options):
     assert torch.autograd.gradcheck(steps, (*inputs, torch.tensor(0.3, dtype=torch.float64, requires_grad=True)))
 
 
-def test_autograd_at_a_zero_gradient():
-    x, g = (
-        torch.ones(3, dtype=torch.float64, requires_grad=True),
-        torch.zeros(3, dtype=torch.float64, requires_grad=True),
-    )
-    for name in references.names():
-        point = x.clone()
-        optimizer = NPGM([point], 0.5, reference=npgm.reference(name, scale=2.0), differentiable=True)
-        point.grad = g * 1
-        optimizer.step()
-        (derivative,) = torch.autograd.grad(point.sum(), g)
-        mu = npgm.reference(name, scale=2.0).mu
-        torch.testing.assert_close(derivative, torch.full_like(g, -0.5 / mu))
+# at mu = 0 there is no derivative
+@pytest.mark.parametrize("name", [name for name in references.names() if npgm.reference(name).mu > 0])
+def test_autograd_at_a_zero_gradient(name):
+    phi = npgm.reference(name, scale=2.0)
+    point, gradient = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    moved = point.clone()
+    optimizer = NPGM([moved], 0.5, reference=phi, differentiable=True)
+    moved.grad = gradient * 1
+    optimizer.step()
+    (derivative,) = torch.autograd.grad(moved.sum(), gradient)
+    jacobian = torch.autograd.functional.jacobian(phi.precondition, torch.zeros_like(gradient))
+    torch.testing.assert_close(derivative, -0.5 * jacobian.sum(0))
 
 
 def test_capture_without_capturable_is_refused(monkeypatch):
@@ -667,7 +666,7 @@ def test_capture_without_capturable_is_refused(monkeypatch):
             ValueError,
             "`foreach` and `differentiable` cannot be `True` together",
         ),
-        ({"reference": "cosh"}, ValueError, "unknown reference 'cosh'; accepted: isotropic-cosh"),
+        ({"reference": "cosh"}, ValueError, "unknown reference 'cosh'; accepted: isotropic-"),
         ({"reference": 3}, TypeError, "reference must be a reference function or the name of one, not 3"),
         ({"nesterov": True}, TypeError, "unexpected keyword argument 'nesterov'"),
     ],
