@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed.checkpoint as dcp
+from filelock import FileLock
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import parallel
@@ -20,15 +21,24 @@ SCRIPT = Path(parallel.__file__)
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     """What torchrun leaves in its folder, which the second run continues from; and the folder."""
-    folder = tmp_path_factory.mktemp("parallel")
-    for world in (2, 4):
-        command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), SCRIPT, folder]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        run = subprocess.run(
-            [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=300
-        )
-        assert run.returncode == 0, run.stderr[-4000:]
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one run for all workers of pytest-xdist
+    folder = base / "parallel"
+    with FileLock(base / "parallel.lock"):
+        folder.mkdir(exist_ok=True)
+        for world in (2, 4):
+            if not (folder / f"{world}.pt").exists():
+                launch(world, folder)
     return {world: torch.load(folder / f"{world}.pt") for world in (2, 4)} | {"folder": folder}
+
+
+def launch(world, folder):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world, SCRIPT, folder]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
 
 
 def alone(steps=range(parallel.STEPS), **options):

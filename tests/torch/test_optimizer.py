@@ -7,9 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_optimizer_state_dict,
+    set_optimizer_state_dict,
+)
 from torch.optim import lr_scheduler, swa_utils
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import npgm
 import torch
@@ -170,6 +177,31 @@ def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite):
 
     with pytest.raises(AssertionError), NoSynchronisation():  # the check itself
         params[0].sum().item()
+
+
+class NoHost(TorchDispatchMode):
+    """Fails where a tensor on the CPU takes part, which on an accelerator would have to be copied."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, result)) if isinstance(x, torch.Tensor)]
+        assert all(x.device.type != "cpu" for x in tensors), func
+        return result
+
+
+@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("scale", [0.5, 2.0])
+def test_a_step_copies_nothing_from_the_host(name, foreach, scope, scale):
+    params = [torch.ones(3, 2, device="meta", requires_grad=True) for _ in range(2)]
+    phi = npgm.reference(name, scale=scale)
+    optimizer = NPGM(params, 0.1, 0.9, phi, 0.1, foreach=foreach, scope=scope, nonfinite="skip")
+    for p in params:
+        p.grad = torch.ones_like(p)
+    optimizer.param_groups[0]["lr"] = torch.ones(1, device="meta")
+    with NoHost():
+        optimizer.step()
 
 
 class Launches(TorchDispatchMode):
@@ -458,6 +490,26 @@ def test_groups_inherit_the_kernel_with_its_parameters(stretched):
     with pytest.raises(TypeError, match="has no parameter 'p'"):
         optimizer.add_param_group({"params": [torch.ones(1)], "kernel_parameters": {"p": 1.0}})
     assert len(optimizer.param_groups) == 3
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("flatten", [False, True])
+def test_distributed_checkpoint_keeps_options_and_float32_momentum(tmp_path, flatten, stretched):
+    options = StateDictOptions(flatten_optimizer_state_dict=flatten)
+    models = [torch.nn.Linear(3, 2).bfloat16() for _ in range(2)]
+    phi = npgm.Isotropic(Stretched(4.0), scale=3.0)
+    first, second = (NPGM(m.parameters(), 0.1, 0.9, phi, 0.1, momentum_dtype=torch.float32) for m in models)
+    models[0](torch.ones(1, 3).bfloat16()).sum().backward()
+    first.step()
+    dcp.save({"optimizer": get_optimizer_state_dict(models[0], first, options=options)}, checkpoint_id=tmp_path)
+    state = {"optimizer": get_optimizer_state_dict(models[1], second, options=options)}
+    dcp.load(state, checkpoint_id=tmp_path)
+    set_optimizer_state_dict(models[1], second, state["optimizer"], options=options)
+    assert second.param_groups[0]["kernel_parameters"] == {"factor": 4.0}
+    assert second.param_groups[0]["lr"] == 0.1
+    for p, q in zip(*(m.parameters() for m in models), strict=True):
+        assert second.state[q]["momentum_buffer"].dtype == torch.float32
+        assert torch.equal(first.state[p]["momentum_buffer"], second.state[q]["momentum_buffer"])
 
 
 def test_a_checkpoint_of_the_first_version_loads():
