@@ -246,10 +246,11 @@ class MultiTensor(Block):
         return self.flat.mul_(self._spread(coefficient) if self.per_tensor else coefficient.reshape(()))
 
     def move(self, u: Tensor, keep: Tensor | None) -> None:
-        del self.flat, self.views
         if keep is not None:
             u = torch.where(keep.to(u.device), u, 0.0)
-        lr, updates = self.rate(u, keep), _split(u, self.parameters)
+        updates = self.views if u is self.flat else _split(u, self.parameters)
+        del self.flat, self.views
+        lr = self.rate(u, keep)
         if self.buffers:
             weight = self.weight(u, keep)
             means = self._wide(self.buffers)
@@ -352,12 +353,16 @@ def _gather(tensors: list[Tensor], like: list[Tensor], dtype: torch.dtype) -> tu
 
 def _split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
     """Return views of ``flat`` of the shapes of ``like``, and of their strides where those fill the memory."""
-    views = []
-    for part, tensor in zip(torch.split(flat, [t.numel() for t in like]), like, strict=True):
-        span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        dense = span == tensor.numel() and not tensor.is_contiguous()
-        views.append(part.as_strided(tensor.shape, tensor.stride()) if dense else part.view(tensor.shape))
-    return views
+    parts = torch.split(flat, [t.numel() for t in like])
+    return [
+        part.view(t.shape) if t.is_contiguous() or not _is_dense(t) else part.as_strided(t.shape, t.stride())
+        for part, t in zip(parts, like, strict=True)
+    ]
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return span == tensor.numel()
 
 
 def _as_real(gradient: Tensor) -> Tensor:

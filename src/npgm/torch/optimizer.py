@@ -51,9 +51,10 @@ class NPGM(Optimizer):
         scope: the vector whose norm an isotropic φ sees: the gradients of all parameters whose group has an isotropic
             φ and this scope (``"global"``, as in the paper), those of the group, or each tensor by itself. A separable
             φ acts on each entry.
-        nonfinite: what a gradient that holds NaN or infinity does: ``"propagate"`` takes it through φ, and NaN into
-            the parameters, as torch does; ``"skip"`` leaves all parameters and the momentum as they are in this step,
-            without a synchronisation; ``"raise"`` raises before anything has changed, which waits for the device.
+        nonfinite: what a gradient that holds NaN or infinity does. ``"propagate"`` takes it through φ, as torch does:
+            NaN reaches the parameters, all of those that share the norm of an isotropic φ, and infinity becomes what
+            φ makes of it. ``"skip"`` leaves all parameters and the momentum as they are in this step, without a
+            synchronisation. ``"raise"`` raises before anything has changed, which waits for the device.
         momentum_dtype: the dtype of the momentum, that of the parameter if None: ``torch.float32`` keeps small steps
             of bfloat16 parameters from being rounded away, and survives `load_state_dict`.
         maximize: whether to maximise.
