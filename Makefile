@@ -7,7 +7,7 @@ BIN = .venv/bin
 .PHONY: reproduce test lint bench clean
 
 reproduce: .venv/experiments
-	$(BIN)/npgm reproduce matrix-factorization --preset $(PRESET)
+	$(BIN)/npgm reproduce all --preset $(PRESET)
 
 test: .venv/dev lint
 	$(BIN)/python -m pytest -n auto

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -23,7 +24,7 @@ console = Console()
 
 T = TypeVar("T")
 
-ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}.")]
+ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
 
@@ -37,12 +38,13 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report."""
 
-    def work() -> list[Path]:
-        spec = experiments.load(experiment)
+    def work(name: str) -> list[Path]:
+        spec = experiments.load(name)
         return experiments.write_report(spec, preset, experiments.run(spec, preset, output, jobs=jobs))
 
     try:
-        _show(_guarded(work))
+        for name in _chosen(experiment):
+            _show(_guarded(partial(work, name)))
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
@@ -52,11 +54,12 @@ def reproduce(
 def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = Path("results")) -> None:
     """Write the report of an experiment from the runs that are there."""
 
-    def work() -> list[Path]:
-        spec = experiments.load(experiment)
+    def work(name: str) -> list[Path]:
+        spec = experiments.load(name)
         return experiments.write_report(spec, preset, experiments.Store(output / spec.key / "runs"))
 
-    _show(_guarded(work))
+    for name in _chosen(experiment):
+        _show(_guarded(partial(work, name)))
 
 
 @app.command("kernels")
@@ -78,6 +81,10 @@ def fetch(
     """Get a data set into the cache and verify it."""
     for key, array in _guarded(lambda: load_data(name, folder)).items():
         console.print(f"{key}: {array.dtype} {array.shape}")
+
+
+def _chosen(experiment: str) -> list[str]:
+    return experiments.names() if experiment == "all" else [experiment]
 
 
 def _guarded(work: Callable[[], T]) -> T:

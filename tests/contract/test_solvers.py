@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import torch
 
 import npgm
-import torch
 from backends import BACKENDS
 from npgm.solvers import Status
 

@@ -6,10 +6,10 @@ import functools
 
 import numpy as np
 import pytest
+import torch
 
 import npgm
 import npgm.torch
-import torch
 from npgm import references
 
 STEPS = 100

@@ -56,15 +56,17 @@ def test_histories_are_the_solvers(smoke):
     import numpy as np
 
     import npgm
-    from npgm.experiments import instances
 
     experiment = experiments.load("matrix-factorization")
     store = experiments.Store(smoke[0] / "matrix-factorization" / "runs")
     for run in experiment.runs("smoke")[:8:3]:
         frame = store.read([run])
-        instance = instances.registry[run.problem](**run.setting, threads=1)
-        res = npgm.minimize(instance, instance.start(run.seed), method=run.method.method, maxiter=run.maxiter, tol=0.0,
+        instance = run.instance(threads=1)
+        (start,) = instance.starts([run.seed])
+        res = npgm.minimize(instance.objective([run.seed]), start, method=run.method.method, maxiter=run.maxiter, tol=0.0,
                             history=True, **run.method.arguments())  # fmt: skip
+        (optimum,) = instance.optima([run.seed])
+        np.testing.assert_allclose(frame["gap"], frame["fun"] - optimum)
         for name in ("fun", "grad_norm", "stationarity"):
             np.testing.assert_allclose(frame[name], res.history[name], rtol=1e-6)
         assert frame["k"].to_list() == list(range(res.nit + 1))
@@ -139,14 +141,17 @@ def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "nothing"], "unknown experiment 'nothing'; accepted: matrix-factorization"),
+        (["reproduce", "nothing"], "unknown experiment 'nothing'; accepted: matrix-factorization, phase-retrieval"),
         (
             ["reproduce", "matrix-factorization", "--preset", "huge"],
             "unknown preset 'huge'; accepted: cpu, paper, smoke",
         ),
         (["reproduce", "matrix-factorization", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["report", "matrix-factorization"], "holds none of the runs; reproduce the experiment first"),
-        (["data", "fetch", "nothing"], "unknown data set 'nothing'; accepted: movielens-100k"),
+        (
+            ["data", "fetch", "nothing"],
+            "unknown data set 'nothing'; accepted: cifar10, cifar100, mnist, movielens-100k",
+        ),
         (["data", "fetch", "movielens-100k", "--folder", "."], "holds none of u.data"),
         (["reproduce", "matrix-factorization", "--output", "/dev/null/x"], "Not a directory"),
     ],
@@ -206,7 +211,7 @@ def test_verdicts_on_convergence():
     fine, diverged = {"method": "GDm"}, {"method": "GDm, 2γ", "reached": None, "diverged": True, "grad_norm": 1e200}
     assert verdict("stays_finite", [fine], "GDm").holds == "holds"
     assert verdict("stays_finite", [{**diverged, "method": "GDm"}], "GDm") == Verdict(
-        "1 of 1 runs diverged; 0 reached ‖∇f‖ ≤ 0.001, and the largest final ‖∇f‖ is 1e+200", "does not hold"
+        "1 of 1 runs diverged; 0 reached ‖∇f‖ ≤ 0.001, and the largest last value is 1e+200", "does not hold"
     )
     assert verdict("only_at_its_stepsize", [fine, diverged], "GDm", "GDm, 2γ").holds == "holds"
     assert (
@@ -215,6 +220,44 @@ def test_verdicts_on_convergence():
     )
     with pytest.raises(ValueError, match="unknown check 'nothing'"):
         verdict("nothing", [fine])
+
+
+@pytest.mark.parametrize(
+    ("ihgd", "shgd", "clipped", "similar", "slower"),
+    [
+        ((90, 1.0), (10, 1.0), (12, 1.1), "holds", "holds"),
+        ((90, 9.0), (10, 1.0), (12, 1.1), "holds", "does not hold"),
+        ((11, 1.0), (10, 1.0), (12, 1.1), "holds", "does not hold"),
+        ((90, 1.0), (10, 1.0), (30, 1.1), "does not hold", "holds"),
+        ((90, 1.0), (10, 1.0), (12, 3.0), "does not hold", "holds"),
+        ((None, 1.0), (10, 1.0), (None, 1.0), "does not hold", "does not hold"),
+    ],
+)
+def test_verdicts_on_phase_retrieval(ihgd, shgd, clipped, similar, slower):
+    experiment = dataclasses.replace(experiments.load("phase-retrieval"), settings={"rank": [10]}, presets={})
+    rows = frame(
+        *({"method": label, "reached": reached, "gap": gap}
+          for label, (reached, gap) in zip(("iHGD", "sHGD", "clipped SGD"), (ihgd, shgd, clipped), strict=True))
+    )  # fmt: skip
+    for claim, wanted in zip(experiment.claims, (similar, slower), strict=True):
+        assert claims.decide(experiment, claim, rows).holds == wanted
+
+
+def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
+    experiment = dataclasses.replace(
+        experiments.load("phase-retrieval"),
+        options={"n": 30, "m": 10, "batch_size": 3},
+        settings={"variance": [0.25]},
+        presets={"smoke": experiments.spec.Preset([3], 50), "one": experiments.spec.Preset([1], 50)},
+    )
+    three = experiments.run(experiment, "smoke", tmp_path / "three", jobs=1).read(experiment.runs("one"))
+    one = experiments.run(experiment, "one", tmp_path / "one", jobs=1).read(experiment.runs("one"))
+    assert_frame_equal(without_clock(three), without_clock(one), check_exact=True)
+    report = experiments.write_report(
+        experiment, "smoke", experiments.Store(tmp_path / "three" / "phase-retrieval" / "runs")
+    )
+    assert [path.name for path in report] == ["report.md", "convergence.png"]
+    assert "Sharpness" not in report[0].read_text()
 
 
 def test_summary_of_a_history():

@@ -27,6 +27,16 @@ def test_the_paper_preset_of_matrix_factorization_is_the_papers():
     assert gdm.options == {"lr": 1 / 300, "momentum": 0.9}
 
 
+def test_the_paper_preset_of_phase_retrieval_is_the_papers():
+    experiment = experiments.load("phase-retrieval")
+    assert experiment.options == {"n": 1000, "m": 300, "batch_size": 50}
+    assert experiment.preset("paper").starts == [10, 10]
+    ihgd, shgd, clipped = experiment.methods
+    assert (ihgd.options, shgd.options) == ({"lr": 1 / 45}, {"lr": 1 / 44})
+    assert ihgd.solver().measure.scale == shgd.solver().measure.scale == 1000.0
+    assert clipped.options == {"lr": 0.000023, "max_step": 1.0, "nu": 0.0}
+
+
 VALID = """
 title = "t"
 source = "s"
@@ -63,7 +73,8 @@ method = "GD"
         ("lr = 0.1", "step = 0.1", r"methods\[0\]: method 'gd' has no option 'step'"),
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nreference = { name = "x" }', r"methods\[0\]: unknown reference 'x'"),
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nrole = "x"', r"methods\[0\]: unknown role 'x'"),
-        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization"),
+        ('problem = "movielens-factorization"', 'problem = "movielens-factorization"\nmeasure = "x"', "unknown quantity 'x'; accepted: gap, grad_norm"),
+        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, phase-retrieval"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),
         ('title = "t"', 'titel = "t"', "the experiment has no key 'titel'; accepted: key, title"),
@@ -81,7 +92,7 @@ def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
 
 
 def test_unknown_names():
-    with pytest.raises(ValueError, match="unknown experiment 'x'; accepted: matrix-factorization"):
+    with pytest.raises(ValueError, match="unknown experiment 'x'; accepted: matrix-factorization, phase-retrieval"):
         experiments.load("x")
     with pytest.raises(ValueError, match="unknown preset 'x'; accepted: cpu, paper, smoke"):
         experiments.load("matrix-factorization").preset("x")

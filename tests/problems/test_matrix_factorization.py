@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import torch
 from npgm.problems import MatrixFactorization
 from npgm.theory import sharpness
 

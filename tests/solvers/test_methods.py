@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse
+import torch
 
 import npgm
-import torch
 from npgm.problems import MatrixFactorization
 
 START = np.array([2.0, -1.0, 0.5, 3.0])

@@ -5,11 +5,11 @@ import time
 import numpy as np
 import pytest
 import scipy.optimize
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import npgm
-import torch
 from npgm.solvers import Status
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
+import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-import torch
 from npgm.torch import NPGM
 
 pytestmark = [

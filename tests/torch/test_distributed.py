@@ -8,12 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed.checkpoint as dcp
 from filelock import FileLock
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 import parallel
-import torch
 
 SCRIPT = Path(parallel.__file__)
 

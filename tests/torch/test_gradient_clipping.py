@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 import pytest
+import torch
 
 import npgm
-import torch
 from npgm import references
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
 

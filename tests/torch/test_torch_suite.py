@@ -9,10 +9,10 @@ import copy
 import io
 
 import pytest
+import torch
 from torch.nn import Parameter
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-import torch
 from npgm.torch import NPGM, SHGD
 
 database = pytest.importorskip("torch.testing._internal.common_optimizers", exc_type=ImportError)

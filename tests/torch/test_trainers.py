@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-
 import torch
+
 from npgm.torch import IHGD, NPGM, SHGD
 
 pytestmark = [

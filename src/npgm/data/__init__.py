@@ -4,7 +4,9 @@ What was loaded once is kept, decoded, in the user's cache folder, and needs no 
 the decoded arrays are checked against a SHA-256.
 """
 
+from npgm.data.cifar import CIFAR10, CIFAR100
 from npgm.data.dataset import DataError, Dataset, cache_dir, load, registry
+from npgm.data.mnist import MNIST
 from npgm.data.movielens import MovieLens100K
 
-__all__ = ["DataError", "Dataset", "MovieLens100K", "cache_dir", "load", "registry"]
+__all__ = ["CIFAR10", "CIFAR100", "MNIST", "DataError", "Dataset", "MovieLens100K", "cache_dir", "load", "registry"]

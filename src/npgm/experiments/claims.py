@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from npgm import _validate
-from npgm.experiments.spec import Claim, Experiment
+from npgm.experiments.spec import QUANTITIES, Claim, Experiment
 from npgm.experiments.summary import at, setting_name
 
 
@@ -45,7 +45,7 @@ def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdi
 def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
     """The method reaches the tolerance in the fewest iterations, in the median over the starts.
 
-    Where no method reaches it within the budget, the medians of the last ‖∇f‖ are compared.
+    Where no method reaches it within the budget, the medians of the last values are compared.
     """
     texts, verdicts = [], []
     for setting in experiment.grid():
@@ -53,14 +53,14 @@ def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verd
         medians = {label: _median_reached(rows) for label, rows in runs.items()}
         form = "{:g} iterations"
         if min(medians.values()) == math.inf:
-            medians = {label: float(np.median(rows["grad_norm"])) for label, rows in runs.items()}
-            form = "last ‖∇f‖ {:.2g}"
+            medians = {label: float(np.median(rows[experiment.measure])) for label, rows in runs.items()}
+            form = "last value {:.2g}"
         own = medians.pop(claim.method)
         rival = min(medians, key=lambda label: medians[label])
         verdicts.append(own < medians[rival])
         first, second = (form.format(value) for value in (own, medians[rival]))
         texts.append(f"{setting_name(setting)}: {claim.method} {first}, next {rival} {second}")
-    return _verdict(f"median over the starts, to ‖∇f‖ ≤ {experiment.converged_below:g}", texts, verdicts)
+    return _verdict(f"median over the starts, to {_target(experiment)}", texts, verdicts)
 
 
 @register
@@ -88,10 +88,10 @@ def stays_finite(experiment: Experiment, claim: Claim, summary: pl.DataFrame) ->
     """No run of the method diverges."""
     runs = summary.filter(method=claim.method)
     diverged, reached = int(runs["diverged"].sum()), int(runs["reached"].is_not_null().sum())
-    largest = max(runs["grad_norm"])
+    largest = max(runs[experiment.measure])
     text = (
-        f"{diverged} of {len(runs)} runs diverged; {reached} reached ‖∇f‖ ≤ {experiment.converged_below:g}, "
-        f"and the largest final ‖∇f‖ is {largest:.2g}"
+        f"{diverged} of {len(runs)} runs diverged; {reached} reached {_target(experiment)}, "
+        f"and the largest last value is {largest:.2g}"
     )
     return Verdict(text, "holds" if diverged == 0 else "does not hold")
 
@@ -107,6 +107,43 @@ def only_at_its_stepsize(experiment: Experiment, claim: Claim, summary: pl.DataF
     )
     holds = not own["diverged"].any() and other["reached"].is_null().all()
     return Verdict(text, "holds" if holds else "does not hold")
+
+
+@register
+def similar(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The medians of the iterations to the tolerance, and of the last values, differ by less than a factor of 2."""
+    texts, verdicts = [], []
+    for setting in experiment.grid():
+        pairs = [_profile(experiment, at(summary, setting, label)) for label in (claim.method, claim.other)]
+        verdicts.append(all(0.5 < a / b < 2.0 for a, b in zip(*pairs, strict=True)))
+        texts.append(f"{setting_name(setting)}: {_profiles((claim.method, str(claim.other)), pairs)}")
+    return _verdict(f"median iterations to {_target(experiment)}, and last value", texts, verdicts)
+
+
+@register
+def slower_at_first(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The method needs the most iterations to the tolerance, and its last value is at most twice the others'."""
+    texts, verdicts = [], []
+    for setting in experiment.grid():
+        labels = [claim.method, *(label for label in experiment.compared() if label != claim.method)]
+        own, *others = profiles = [_profile(experiment, at(summary, setting, label)) for label in labels]
+        slower, close = own[0] > max(p[0] for p in others), own[1] <= 2.0 * max(p[1] for p in others)
+        verdicts.append(slower and close)
+        texts.append(f"{setting_name(setting)}: {_profiles(labels, profiles)}")
+    return _verdict(f"median iterations to {_target(experiment)}, and last value", texts, verdicts)
+
+
+def _target(experiment: Experiment) -> str:
+    return f"{QUANTITIES[experiment.measure]} ≤ {experiment.converged_below:g}"
+
+
+def _profile(experiment: Experiment, runs: pl.DataFrame) -> tuple[float, float]:
+    """Return the medians of the iterations to the tolerance and of the last values."""
+    return _median_reached(runs), float(np.median(runs[experiment.measure]))
+
+
+def _profiles(labels: Sequence[str], profiles: Sequence[tuple[float, float]]) -> str:
+    return ", ".join(f"{label} {k:g}, {last:.2g}" for label, (k, last) in zip(labels, profiles, strict=True))
 
 
 def _median_reached(runs: pl.DataFrame) -> float:

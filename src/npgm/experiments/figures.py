@@ -8,22 +8,21 @@ import matplotlib.axes
 import matplotlib.figure
 import polars as pl
 
-from npgm.experiments.spec import Experiment
+from npgm.experiments.spec import QUANTITIES, Experiment
 from npgm.experiments.summary import at, setting_name
 
-_QUANTITIES = {"grad_norm": "‖∇f‖", "gap": "f − min f"}
 _CLOCKS = {"k": "iteration", "seconds": "seconds"}
 _FLOOR = 1e-9
 """f - min f below this is rounding, since f itself is of the order of 1e5."""
 
 
 def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
-    """Draw ‖∇f‖ and f - min f against iterations and seconds, a column for each setting.
+    """Draw the experiment's quantities against iterations and seconds, a column for each setting.
 
     Lines are medians over the starts, bands their range.
     """
     grid = experiment.grid()
-    rows = [(quantity, clock) for quantity in _QUANTITIES for clock in _CLOCKS]
+    rows = [(quantity, clock) for quantity in experiment.quantities for clock in _CLOCKS]
     figure = matplotlib.figure.Figure(figsize=(4.2 * len(grid), 2.7 * len(rows)), layout="constrained")
     axes = figure.subplots(len(rows), len(grid), squeeze=False, sharey="row")
     for column, setting in enumerate(grid):
@@ -31,7 +30,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
             ax = axes[row, column]
             for i, method in enumerate(experiment.compared()):
                 _band(ax, at(frame, setting, method), quantity, clock, method, f"C{i}")
-            ax.set(yscale="log", xlabel=_CLOCKS[clock], ylabel=_QUANTITIES[quantity] if column == 0 else None)
+            ax.set(yscale="log", xlabel=_CLOCKS[clock], ylabel=QUANTITIES[quantity] if column == 0 else None)
             ax.grid(alpha=0.3)
         axes[0, column].set_title(f"{setting_name(setting)}, {at(frame, setting)['seed'].n_unique()} starts")
     _legend(figure, axes[0, 0])

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
 from npgm._array import Floats
-from npgm.problems import MatrixFactorization
+from npgm.problems import MatrixFactorization, PhaseRetrieval
+
+Objective = Callable[[Floats], tuple[Any, Floats]]
 
 
 class Instance(Protocol):
-    """A problem with all that an experiment asks of it; the points of several runs are stacked along a first axis."""
+    """A problem with all that an experiment asks of it, for the runs of given seeds; a run is one row of a point."""
 
-    @property
-    def optimum(self) -> float:
-        """min f."""
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        """Return the starts, stacked along the first axis."""
 
-    def start(self, seed: int) -> Floats:
-        """Return the start of the run ``seed``."""
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        """Return the function that gives f and its gradient, possibly a stochastic one, at such a stack."""
 
-    def __call__(self, x: Floats, /) -> tuple[Any, Floats]:
-        """Return f and ∇f."""
+    def optima(self, seeds: Sequence[int]) -> Sequence[float]:
+        """Return min f of each run."""
 
     def hvp(self, x: Floats, d: Floats, /) -> Floats:
-        """Return ∇²f(x) d."""
+        """Return ∇²f(x) d for one run; asked for where an experiment measures sharpness."""
 
 
 registry: dict[str, Callable[..., Instance]] = {}
-"""Functions that build an instance from a setting's values and the number of threads it may use."""
+"""Functions that build an instance from a setting's values, further options, and the number of threads it may use."""
 
 
 def register(key: str) -> Callable[[Callable[..., Instance]], Callable[..., Instance]]:
-    """Enter a function in the registry under ``key``; use it as a decorator."""
+    """Enter a function that builds instances in the registry under ``key``; use it as a decorator."""
 
     def enter(build: Callable[..., Instance]) -> Callable[..., Instance]:
         registry[key] = build
@@ -41,8 +44,50 @@ def register(key: str) -> Callable[[Callable[..., Instance]], Callable[..., Inst
 
 
 @register("movielens-factorization")
-def movielens_factorization(rank: int, threads: int) -> Instance:
-    """Return the factorisation of the MovieLens 100K ratings, unobserved ones as zeros."""
-    from npgm.data.movielens import MovieLens100K, rating_matrix
+class MovieLensFactorization:
+    """The factorisation of the MovieLens 100K ratings, unobserved ones as zeros, from normal starts."""
 
-    return MatrixFactorization(rating_matrix(MovieLens100K().load()), rank, threads=threads)
+    def __init__(self, rank: int, *, threads: int) -> None:
+        from npgm.data.movielens import MovieLens100K, rating_matrix
+
+        self.problem = MatrixFactorization(rating_matrix(MovieLens100K().load()), rank, threads)
+        self.hvp = self.problem.hvp
+
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        return np.stack([self.problem.start(seed) for seed in seeds])
+
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        return self.problem
+
+    def optima(self, seeds: Sequence[int]) -> Sequence[float]:
+        return [self.problem.optimum] * len(seeds)
+
+
+@register("phase-retrieval")
+class StochasticPhaseRetrieval:
+    """A random problem a seed, with minibatch gradients, from starts around 5."""
+
+    def __init__(self, variance: float, *, n: int, m: int, batch_size: int, threads: int) -> None:
+        self.n, self.m, self.batch_size, self.variance = n, m, batch_size, variance
+
+    def _problem(self, seed: int) -> PhaseRetrieval:
+        return PhaseRetrieval.random(self.n, self.m, seed, variance=self.variance)
+
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        spread = np.sqrt(self.variance)
+        return np.stack([np.random.default_rng([seed, 2]).normal(5.0, spread, self.n) for seed in seeds])
+
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        functions = [self._problem(seed).minibatches(self.batch_size, seed) for seed in seeds]
+
+        def evaluate(x: Floats) -> tuple[Floats, Floats]:
+            values, gradients = zip(*(f(row) for f, row in zip(functions, x, strict=True)), strict=True)
+            return np.array(values), np.stack(gradients)
+
+        return evaluate
+
+    def optima(self, seeds: Sequence[int]) -> Sequence[float]:
+        return [self._problem(seed).optimum for seed in seeds]
+
+    def hvp(self, x: Floats, d: Floats, /) -> Floats:
+        raise NotImplementedError("the runs of phase retrieval are of different problems")

@@ -11,9 +11,9 @@ from pathlib import Path
 import polars as pl
 
 from npgm.experiments import claims, figures
-from npgm.experiments.spec import Experiment
+from npgm.experiments.spec import QUANTITIES, Experiment
 from npgm.experiments.store import Store
-from npgm.experiments.summary import at, histories, setting_name, summarise
+from npgm.experiments.summary import at, setting_name, summarise
 
 
 def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path]:
@@ -23,13 +23,15 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
         ValueError: if the preset is unknown.
         FileNotFoundError: if the store holds none of its runs.
     """
-    frame = histories(experiment, preset, store)
+    frame = store.read(experiment.runs(preset))
     summary = summarise(experiment, frame)
     folder = store.folder.parent / preset
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [folder / "convergence.png", folder / "sharpness.png"]
+    pictures = [folder / "convergence.png"]
     figures.convergence(experiment, frame, pictures[0])
-    figures.sharpness(experiment, frame, pictures[1])
+    if experiment.sharpness_points:
+        pictures.append(folder / "sharpness.png")
+        figures.sharpness(experiment, frame, pictures[1])
     missing = len(store.missing(experiment.runs(preset)))
     text = "\n\n".join(_sections(experiment, preset, summary, missing)) + "\n"
     report = folder / "report.md"
@@ -58,20 +60,22 @@ def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missin
     )
     if missing:
         yield f"**{missing} runs of this preset are not done; what follows is of the others.**"
-    yield "![‖∇f‖ and f − min f against iterations and seconds; median and range over the starts](convergence.png)"
+    shown = " and ".join(QUANTITIES[quantity] for quantity in experiment.quantities)
+    yield f"![{shown} against iterations and seconds; median and range over the starts](convergence.png)"
     yield "## The paper's claims\n\n" + claims_table(experiment, summary)
     yield "## Results\n\n" + _results(experiment, summary)
     yield (
-        "Converged means ‖∇f‖ ≤ "
-        f"{experiment.converged_below:g} at some iteration. Medians over the starts, in brackets the range. An "
-        "iteration's time is that of its batch of starts divided by their number, with other runs on the other cores."
+        f"Converged means {QUANTITIES[experiment.measure]} ≤ {experiment.converged_below:g} at some iteration. Medians "
+        "over the starts, in brackets the range. An iteration's time is that of its batch of starts divided by their "
+        "number, with other runs on the other cores."
     )
-    yield "## Sharpness\n\n" + _sharpness(experiment, summary)
-    yield (
-        "Linearised at a minimiser, heavy ball is stable only up to the sharpness 2(1+β)/((1−β)γ), times λ for a "
-        "reference function λφ. A preconditioner that saturates turns what would diverge into a cycle."
-    )
-    yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
+    if experiment.sharpness_points:
+        yield "## Sharpness\n\n" + _sharpness(experiment, summary)
+        yield (
+            "Linearised at a minimiser, heavy ball is stable only up to the sharpness 2(1+β)/((1−β)γ), times λ for a "
+            "reference function λφ. A preconditioner that saturates turns what would diverge into a cycle."
+        )
+        yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
     yield "## Methods\n\n" + _methods(experiment)
     yield _environment()
 
@@ -86,11 +90,12 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             reached = runs["reached"].drop_nulls()
             rows.append((
                 setting_name(setting), method.label, f"{len(reached)} of {len(runs)}", int(runs["diverged"].sum()),
-                _range(reached, "{:.0f}"), _range(runs["grad_norm"], "{:.2g}"), _range(runs["gap"], "{:.2g}"),
+                _range(reached, "{:.0f}"), *(_range(runs[quantity], "{:.2g}") for quantity in experiment.quantities),
                 _range(runs["milliseconds"], "{:.2f}"),
             ))  # fmt: skip
-    head = ("setting", "method", "converged", "diverged", "iterations to it", "final ‖∇f‖", "final f − min f")
-    return _table((*head, "ms an iteration"), rows)
+    last = (f"final {QUANTITIES[quantity]}" for quantity in experiment.quantities)
+    head = ("setting", "method", "converged", "diverged", "iterations to it", *last, "ms an iteration")
+    return _table(head, rows)
 
 
 def _sharpness(experiment: Experiment, summary: pl.DataFrame) -> str:

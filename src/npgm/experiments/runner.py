@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from joblib import Parallel, delayed
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from threadpoolctl import threadpool_limits
 
 from npgm import _validate
@@ -58,18 +59,22 @@ def run(experiment: Experiment, preset: str, output: Path, *, jobs: int = -1) ->
     missing = store.missing(runs)
     if not missing:
         return store
-    instances.registry[experiment.problem](**missing[0].setting, threads=1)  # fetches the data once, and here
-    batches = list(_batches(missing))
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))  # fmt: skip
-    with Progress(*columns) as progress:
-        task = progress.add_task(f"{experiment.key} ({preset}), runs", total=len(runs))
-        progress.update(task, completed=len(runs) - len(missing))
+    # the cost of a run, for the time left; this fetches the data once, and here
+    examples = {str(run.setting): run for run in missing}
+    sizes = {setting: run.instance(threads=1).starts([0]).size for setting, run in examples.items()}
+    costs = {run.key: sizes[str(run.setting)] * run.maxiter for run in missing}
+    columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
+               BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
+    with Progress(*columns, speed_estimate_period=math.inf) as progress:
+        done = len(runs) - len(missing)
+        task = progress.add_task(f"{experiment.key} ({preset})", total=sum(costs.values()), done=done, runs=len(runs))
+        progress.advance(task, 0)  # the clock of the time left starts here, not with the first batch that is done
         work = Parallel(n_jobs=jobs, return_as="generator_unordered")(
-            delayed(_run_batch)(batch, store, max(1, cores // jobs)) for batch in batches
+            delayed(_run_batch)(batch, store, max(1, cores // jobs)) for batch in _batches(missing)
         )
         for finished in work:
-            progress.advance(task, finished)
+            done += len(finished)
+            progress.update(task, advance=sum(costs[run.key] for run in finished), done=done)
     return store
 
 
@@ -79,12 +84,13 @@ def _batches(runs: list[Run]) -> Iterator[list[Run]]:
         yield from (together[i : i + BATCH] for i in range(0, len(together), BATCH))
 
 
-def _run_batch(runs: list[Run], store: Store, threads: int) -> int:
-    """Compute and keep runs that differ in their seed only; return their number."""
+def _run_batch(runs: list[Run], store: Store, threads: int) -> list[Run]:
+    """Compute, keep and return runs that differ in their seed only."""
     first = runs[0]
-    instance = instances.registry[first.problem](**first.setting, threads=threads)
+    seeds = [run.seed for run in runs]
+    instance = first.instance(threads)
     probes = _probes(first.maxiter, first.sharpness_points)
-    points = {0: np.stack([instance.start(run.seed) for run in runs])}
+    points = {0: instance.starts(seeds)}
     k = 0
 
     def keep(x: Floats) -> None:
@@ -94,12 +100,14 @@ def _run_batch(runs: list[Run], store: Store, threads: int) -> int:
             points[k] = x
 
     with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
-        result = minimize(instance, points[0], method=first.method.method, maxiter=first.maxiter, tol=0.0,
-                          batch=True, history=True, callback=keep, **first.method.arguments())  # fmt: skip
-        for i, run in enumerate(runs):
-            sharp = _sharpness(instance, {k: x[i] for k, x in points.items() if k <= result.nit[i]})
-            store.write(run, _frame(run, result, i, sharp))
-    return len(runs)
+        result = minimize(
+            instance.objective(seeds), points[0], method=first.method.method, maxiter=first.maxiter, tol=0.0,
+            batch=True, history=True, callback=keep, **first.method.arguments(),
+        )  # fmt: skip
+        for i, (run, optimum) in enumerate(zip(runs, instance.optima(seeds), strict=True)):
+            sharp = _sharpness(instance, {k: points[k][i] for k in probes if k <= result.nit[i]})
+            store.write(run, _frame(run, result, i, optimum, sharp))
+    return runs
 
 
 def _probes(maxiter: int, number: int) -> set[int]:
@@ -115,14 +123,15 @@ def _sharpness(instance: instances.Instance, points: dict[int, Floats]) -> dict[
     return values
 
 
-def _frame(run: Run, result: Any, i: int, sharp: dict[int, float]) -> pl.DataFrame:
+def _frame(run: Run, result: Any, i: int, optimum: float, sharp: dict[int, float]) -> pl.DataFrame:
     length = int(result.nit[i]) + 1
     history = {name: values if values.ndim == 1 else values[:, i] for name, values in result.history.items()}
     return pl.DataFrame({
         "k": np.arange(length, dtype=np.int32),
         "seconds": history["seconds"][:length] / len(result.nit),
         **{name: history[name][:length] for name in ("fun", "grad_norm", "stationarity")},
-        "sharpness": [sharp.get(k) for k in range(length)],
+        "gap": history["fun"][:length] - optimum,
+        "sharpness": pl.Series([sharp.get(k) for k in range(length)], dtype=pl.Float64),
     }).with_columns(
         pl.lit(run.seed, pl.Int32).alias("seed"),
         pl.lit(Status(int(result.status[i])).name).alias("status"),

@@ -17,6 +17,9 @@ from npgm.solvers.method import Method, build
 
 SPECS = Path(__file__).with_name("specs")
 
+QUANTITIES = {"grad_norm": "‖∇f‖", "gap": "f − min f"}
+"""The quantities of a history that figures and tables show, with their symbols."""
+
 T = TypeVar("T")
 Setting = dict[str, Any]
 
@@ -74,17 +77,23 @@ class Run:
     """One run of one method on one setting from one start: the unit that is computed, kept and resumed."""
 
     problem: str
+    options: dict[str, Any]
     setting: Setting
     method: MethodSpec
     seed: int
     maxiter: int
     sharpness_points: int
 
+    def instance(self, threads: int) -> instances.Instance:
+        """Build the problem."""
+        return instances.registry[self.problem](**self.setting, **self.options, threads=threads)
+
     @property
     def key(self) -> str:
         """A file name that changes with everything on which the numbers depend."""
-        identity = [self.problem, self.setting, self.method.method, self.method.options, self.method.reference]
-        text = json.dumps([*identity, self.seed, self.maxiter, self.sharpness_points], sort_keys=True)
+        method = [self.method.method, self.method.options, self.method.reference]
+        identity = [self.problem, self.options, self.setting, method, self.seed, self.maxiter, self.sharpness_points]
+        text = json.dumps(identity, sort_keys=True)
         where = "-".join(f"{name}{value}" for name, value in self.setting.items())
         return f"{self.method.method}-{where}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
@@ -98,16 +107,25 @@ class Experiment:
     source: str
     problem: str
     converged_below: float
-    sharpness_points: int
     settings: dict[str, list[Any]]
     presets: dict[str, Preset]
     methods: list[MethodSpec]
     claims: list[Claim] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the problem takes beside a setting."""
+    measure: str = "grad_norm"
+    """The quantity that ``converged_below`` bounds."""
+    quantities: list[str] = field(default_factory=lambda: list(QUANTITIES))
+    """What the figures show."""
+    sharpness_points: int = 0
+    """The iterations of a run at which λ_max(∇²f) is measured."""
 
     def __post_init__(self) -> None:
         _validate.choice("problem", self.problem, instances.registry)
         _validate.positive("converged_below", self.converged_below)
         _validate.count("sharpness_points", self.sharpness_points)
+        for quantity in (self.measure, *self.quantities):
+            _validate.choice("quantity", quantity, QUANTITIES)
         labels = [method.label for method in self.methods]
         if len(set(labels)) < len(labels):
             raise ValueError(f"the labels of the methods must differ, but are {', '.join(labels)}")
@@ -134,7 +152,7 @@ class Experiment:
         """Return all runs of a preset."""
         chosen = self.preset(preset)
         return [
-            Run(self.problem, setting, method, seed, chosen.maxiter, self.sharpness_points)
+            Run(self.problem, self.options, setting, method, seed, chosen.maxiter, self.sharpness_points)
             for setting, starts in zip(self.grid(), chosen.starts, strict=True)
             for method in self.methods
             for seed in range(starts)

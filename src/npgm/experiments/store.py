@@ -15,8 +15,9 @@ from npgm.experiments.spec import Run
 class Store:
     """The folder of the runs of one experiment.
 
-    A run's file has one row an iteration: k, seconds, fun, grad_norm, stationarity and sharpness (null where it was
-    not measured), and the constant columns method, seed, status and one for each name of the setting.
+    A run's file has one row an iteration: k, seconds, fun, grad_norm, stationarity, gap = f - min f and sharpness,
+    which is null where it was not measured, and the constant columns method, seed, status and one for each name of the
+    setting.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import array_api_compat.torch
+import torch
+from torch import Tensor
 from torch.optim.optimizer import _default_to_fused_or_foreach
 
-import torch
 from npgm.references import Isotropic, Reference
 from npgm.torch import norms
 from npgm.torch.norms import ProcessGroups, working_dtype
-from torch import Tensor
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-import torch.distributed as dist
-
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 ProcessGroups: TypeAlias = tuple[Any, ...]

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Any, ClassVar, TypedDict, Unpack, overload
 
+import torch
+from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-import torch
 from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
 from npgm.references import Isotropic, Reference, Separable, lifts, reference
 from npgm.torch import functional, norms
-from torch import Tensor
 
 SCOPES = ("global", "group", "tensor")
 NONFINITE = ("propagate", "skip", "raise")
