@@ -473,6 +473,21 @@ def test_a_checkpoint_with_an_unknown_kernel_says_so_and_changes_nothing(stretch
     assert not loaded._optimizer_load_state_dict_pre_hooks
 
 
+def test_the_state_of_another_optimizer_is_refused():
+    params = parameters()
+    with pytest.raises(ValueError, match="the state is of another optimizer"):
+        IHGD(params, lr=0.1).load_state_dict(torch.optim.SGD(params, lr=0.1).state_dict())
+
+
+def test_torch_may_be_built_without_distributed(monkeypatch):
+    monkeypatch.delattr(torch.distributed, "ReduceOp")
+    params = parameters()
+    loss(params).backward()
+    before = flat(params)
+    IHGD(params, lr=0.1, nonfinite="skip").step()
+    assert (flat(params) != before).all()
+
+
 def test_groups_inherit_the_kernel_with_its_parameters(stretched):
     params = parameters()
     phi = npgm.Separable(Stretched(4.0), scale=3.0)

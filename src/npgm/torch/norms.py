@@ -54,7 +54,7 @@ def shard_groups(tensor: Tensor) -> ProcessGroups:
 
 def largest(tensors: Sequence[Bounded]) -> list[Tensor]:
     """Return the largest absolute value of each, over all its shards; it is not finite if any entry is not."""
-    return _all_reduce([t.largest().detach() for t in tensors], tensors, dist.ReduceOp.MAX, _infinite_if_nan)
+    return _all_reduce([t.largest().detach() for t in tensors], tensors, "MAX", _infinite_if_nan)
 
 
 def scaled_norms(
@@ -77,7 +77,7 @@ def scaled_norms(
     # only what is sharded is squared and its root taken: at zero that has no derivative, and a vector norm has
     flat = [tensors for unit in units for tensors in unit]
     sharded = [i for i, tensors in enumerate(flat) if tensors.process_groups]
-    squares = _all_reduce([norms[i] for i in sharded], [flat[i] for i in sharded], dist.ReduceOp.SUM, torch.square)
+    squares = _all_reduce([norms[i] for i in sharded], [flat[i] for i in sharded], "SUM", torch.square)
     for i, square in zip(sharded, squares, strict=True):
         norms[i] = square.sqrt()
     results, start = [], 0
@@ -124,7 +124,7 @@ def _scale(maxima: Sequence[Tensor]) -> Tensor:
 
 
 def _all_reduce(
-    values: list[Tensor], tensors: Sequence[Bounded], op: Any, prepare: Callable[[Tensor], Tensor]
+    values: list[Tensor], tensors: Sequence[Bounded], op: str, prepare: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
     """Reduce ``values`` over the shards of ``tensors``, in one collective for each process group, device and dtype."""
     together = defaultdict(list)
@@ -134,7 +134,7 @@ def _all_reduce(
     for (process_groups, _, _), members in together.items():
         packed = prepare(torch.cat([values[i] for i in members]))
         for process_group in process_groups:
-            dist.all_reduce(packed, op, group=process_group)
+            dist.all_reduce(packed, getattr(dist.ReduceOp, op), group=process_group)
         for i, value in zip(members, torch.split(packed, [values[i].numel() for i in members]), strict=True):
             values[i] = value
     return values

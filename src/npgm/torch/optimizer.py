@@ -199,6 +199,8 @@ class NPGM(Optimizer):
 
         def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
             for group in state_dict["param_groups"]:
+                if "reference" not in group:
+                    raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
                 _checked_reference({"kernel_parameters": {}, **group})
             saved.update(state_dict)
 
