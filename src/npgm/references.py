@@ -166,7 +166,8 @@ class Isotropic(Reference):
         This is where a norm that was gathered from many arrays enters.
         """
         slope = self.kernel.precondition(self.relative_norm(xp, m, q)) / _one_if_zero(xp, q)
-        return xp.where(q == 0, xp.full_like(q, _derivative(self.curvature_at_zero, 1.0)), slope)
+        at_zero = min(_derivative(self.curvature_at_zero, 1.0), float(xp.finfo(q.dtype).max))
+        return xp.where(q == 0, xp.full_like(q, at_zero), slope)
 
 
 @dataclass(frozen=True)

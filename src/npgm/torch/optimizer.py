@@ -2,137 +2,287 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
-from typing import Any, ClassVar, overload
+from dataclasses import fields
+from typing import Any, ClassVar, TypedDict, Unpack, overload
 
-import array_api_compat.torch
 import torch
 from torch import Tensor
-from torch.optim.optimizer import Optimizer, ParamsT
+from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
 from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
-from npgm.references import Isotropic, Reference, Separable, reference
-from npgm.torch.norms import scaled_norm, working_dtype
+from npgm.references import Isotropic, Reference, Separable, lifts, reference
+from npgm.torch import functional, norms
+
+SCOPES = ("global", "group", "tensor")
+NONFINITE = ("propagate", "skip", "raise")
 
 
 class NPGM(Optimizer):
     r"""Preconditioned gradients with momentum: m ← β m + (1-β) ∇φ*(∇f), x ← x - γ m, from m = 0.
 
     Algorithm 1 of the paper with stochastic gradients; at ``momentum=0`` its stochastic method. The preconditioner
-    takes the place of gradient clipping, and momentum averages the *preconditioned* gradients.
-
-    An isotropic φ sees the norm of all parameters whose group has an isotropic φ, over all groups, as one vector; a
-    separable φ acts on each entry. Where the preconditioner is linear (φ = ½‖·‖²) this is
-    ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD's first step is not damped.
+    takes the place of gradient clipping, and momentum averages the *preconditioned* gradients. Where the
+    preconditioner is linear (φ = ½‖·‖²) this is ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD's first
+    step is not damped.
 
     ∇φ* does not commute with scaling: a loss that is summed and not averaged over the batch, or gradients that are
     accumulated and not averaged, change the direction of the step and not only its length.
 
+    Parameters of less than float32 are computed with in float32, complex ones as pairs of real numbers. A sparse
+    gradient makes a sparse step if there is neither momentum nor weight decay, and a dense one otherwise. DTensors
+    (FSDP2, tensor parallelism) are stepped shard by shard, with the norm of the whole; a `torch.amp.GradScaler` hands
+    over its scale and its verdict without a synchronisation.
+
     Args:
-        params: parameters or parameter groups. A group may set each of the options below.
-        lr: the stepsize γ >= 0.
+        params: parameters, named parameters or parameter groups. A group may set each of the options below and
+            ``scale`` and ``kernel_parameters``, the other two entries by which φ is stored.
+        lr: the stepsize γ >= 0. A tensor of one element is used without being read on the host and can change
+            without recompilation under `torch.compile`.
         momentum: β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.
-        reference: φ, or its name for `npgm.reference`. It is stored in the group by ``reference`` (the name) and
-            ``scale``, so that a checkpoint loads with ``weights_only=True``.
+        reference: φ, or its name for `npgm.reference`. The group holds it as plain values, so that a checkpoint loads
+            with ``weights_only=True``.
         weight_decay: c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the
             preconditioner.
+        decoupled_weight_decay: whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x
+            before the step.
+        scope: the vector whose norm an isotropic φ sees: the gradients of all parameters whose group has an isotropic
+            φ and this scope (``"global"``, as in the paper), those of the group, or each tensor by itself. A separable
+            φ acts on each entry.
+        nonfinite: what a gradient that holds NaN or infinity does. ``"propagate"`` takes it through φ, as torch does:
+            NaN reaches the parameters, all of those that share the norm of an isotropic φ, and infinity becomes what
+            φ makes of it. ``"skip"`` leaves all parameters and the momentum as they are in this step, without a
+            synchronisation. ``"raise"`` raises before anything has changed, which waits for the device.
+        momentum_dtype: the dtype of the momentum, that of the parameter if None: ``torch.float32`` keeps small steps
+            of bfloat16 parameters from being rounded away, and survives `load_state_dict`.
         maximize: whether to maximise.
+        foreach: whether to use `torch._foreach_*` and a flat copy of the gradients; chosen as in `torch.optim` if
+            None.
+        capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
+            a tensor on the device.
+        differentiable: whether autograd goes through the step.
 
     Raises:
-        TypeError, ValueError: if an option is not accepted, in any group; or in a step, if a gradient is sparse or
-            complex.
+        TypeError, ValueError: if an option is not accepted, in any group.
+        RuntimeError: in a step, if a gradient is not supported, or not finite under ``nonfinite="raise"``. Nothing has
+            changed then.
 
     Example:
         >>> model = torch.nn.Linear(10, 1)
         >>> optimizer = NPGM(model.parameters(), lr=0.5, momentum=0.9, reference=Isotropic(Cosh(), scale=2.0))
         >>> model(torch.randn(8, 10)).square().mean().backward()
         >>> optimizer.step()
-
-    A gradient that holds NaN or infinity makes the step NaN, as in torch.
     """
+
+    # earlier releases of torch have the second name
+    _check_capture = getattr(
+        Optimizer, "_accelerator_graph_capture_health_check", Optimizer._cuda_graph_capture_health_check
+    )
+    _step_supports_amp_scaling = True  # on the class, since pickle and deepcopy drop attributes of an optimizer
 
     def __init__(
         self,
         params: ParamsT,
-        lr: float,
+        lr: float | Tensor,
         momentum: float = 0.0,
         reference: Reference | str = "isotropic-cosh",
         weight_decay: float = 0.0,
         *,
+        decoupled_weight_decay: bool = False,
+        scope: str = "global",
+        nonfinite: str = "propagate",
+        momentum_dtype: torch.dtype | None = None,
         maximize: bool = False,
+        foreach: bool | None = None,
+        capturable: bool = False,
+        differentiable: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
             "momentum": momentum,
-            "weight_decay": weight_decay,
-            "maximize": maximize,
             "scale": 1.0,
+            "kernel_parameters": {},
             **_stored(reference),
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "scope": scope,
+            "nonfinite": nonfinite,
+            "momentum_dtype": momentum_dtype,
+            "maximize": maximize,
+            "foreach": foreach,
+            "capturable": capturable,
+            "differentiable": differentiable,
         }
-        _check(defaults)
-        super().__init__(params, defaults)
+        super().__init__(params, _checked(defaults))
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("kernel_parameters", {})
+            group.setdefault("decoupled_weight_decay", False)
+            group.setdefault("scope", "global")
+            group.setdefault("nonfinite", "propagate")
+            group.setdefault("momentum_dtype", None)
+            group.setdefault("foreach", None)
+            group.setdefault("capturable", False)
+            group.setdefault("differentiable", False)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with its own options; see `torch.optim.Optimizer.add_param_group`."""
         if isinstance(param_group, dict):  # torch refuses anything else
-            param_group |= _stored(param_group.get("reference", self.defaults["reference"]))
-            _check(self.defaults | param_group)
+            inherited = self.defaults
+            if (phi := param_group.get("reference")) is not None:
+                if isinstance(phi, Reference) and (given := {"scale", "kernel_parameters"} & param_group.keys()):
+                    raise ValueError(f"{min(given)} is given by the reference {phi!r} already")
+                inherited = inherited | {"kernel_parameters": {}}
+                param_group = param_group | _stored(phi)
+            param_group = _checked(inherited | param_group)
+            if param_group["differentiable"] != self.defaults["differentiable"]:
+                raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
 
     @overload
     def step(self, closure: None = None) -> None: ...
     @overload
     def step(self, closure: Callable[[], float]) -> float: ...
-    @torch.no_grad()
+    @_use_grad_for_differentiable
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         """Make one step.
 
         Args:
             closure: computes the loss and its gradients anew and returns the loss, which is then returned.
         """
+        self._check_capture()
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        groups = [(group, _built(group), self._gradients(group)) for group in self.param_groups]
-        isotropic = [g for _, phi, gradients in groups if isinstance(phi, Isotropic) for g in gradients.values()]
-        m, q = scaled_norm(isotropic)
-        for group, phi, gradients in groups:
-            factor = phi.factor(array_api_compat.torch, m, q) if isinstance(phi, Isotropic) else None
-            for parameter, gradient in gradients.items():
-                if factor is None:
-                    u = phi.precondition(gradient)
-                else:
-                    working = gradient.to(working_dtype(gradient.dtype))
-                    u = working / m.to(working) * factor.to(working)
-                self._move(parameter, u.to(parameter.dtype), group["lr"], group["momentum"])
+        found_inf = getattr(self, "found_inf", None)
+        self._refuse(found_inf)
+        batches = []
+        for group in self.param_groups:
+            params: list[Tensor] = []
+            grads: list[Tensor] = []
+            buffers: list[Tensor] = []
+            self._init_group(group, params, grads, buffers)
+            batches.append(
+                functional.Batch(
+                    params,
+                    grads,
+                    buffers,
+                    reference=_reference(group),
+                    lr=group["lr"],
+                    momentum=group["momentum"],
+                    weight_decay=group["weight_decay"],
+                    decoupled_weight_decay=group["decoupled_weight_decay"],
+                    maximize=group["maximize"],
+                    scope=group["scope"],
+                    nonfinite=group["nonfinite"],
+                    foreach=group["foreach"],
+                    differentiable=group["differentiable"],
+                )
+            )
+        functional.step(batches, getattr(self, "grad_scale", None), found_inf)
         return loss
 
-    def _gradients(self, group: dict[str, Any]) -> dict[Tensor, Tensor]:
-        """Return the gradient of the regularised loss to minimise, for each parameter that has one."""
-        gradients = {}
-        for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            if gradient.is_sparse or gradient.is_complex():
-                kind = "sparse" if gradient.is_sparse else "complex"
-                raise ValueError(f"{type(self).__name__} does not support {kind} gradients")
-            if group["maximize"]:
-                gradient = -gradient
-            if group["weight_decay"]:
-                gradient = gradient.add(parameter, alpha=group["weight_decay"])
-            gradients[parameter] = gradient
-        return gradients
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the state, with the momentum in the dtype of ``momentum_dtype``; see `torch.optim.Optimizer`.
 
-    def _move(self, parameter: Tensor, u: Tensor, lr: float, momentum: float) -> None:
-        if momentum:
-            state = self.state[parameter]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
-            u = state["momentum_buffer"].lerp_(u, 1.0 - momentum)
-        parameter.add_(u, alpha=-lr)
+        Raises:
+            TypeError, ValueError: if an option in the checkpoint is not accepted, such as a kernel that is not
+                registered. Nothing has changed then.
+        """
+        saved: dict[str, Any] = {}
+
+        def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
+            for group in state_dict["param_groups"]:
+                if "reference" not in group:
+                    raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
+                _checked_reference({"kernel_parameters": {}, **group})
+            saved.update(state_dict)
+
+        def restore(optimizer: Optimizer) -> None:
+            # torch has cast all state to the dtype of the parameters
+            ids = itertools.chain.from_iterable(group["params"] for group in saved["param_groups"])
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    momentum = saved["state"].get(next(ids), {}).get("momentum_buffer")
+                    if momentum is not None:
+                        dtype = _momentum_dtype(parameter, group["momentum_dtype"])
+                        self.state[parameter]["momentum_buffer"] = momentum.to(parameter.device, dtype)
+
+        before = self.register_load_state_dict_pre_hook(inspect)
+        after = self.register_load_state_dict_post_hook(restore, prepend=True)
+        try:
+            super().load_state_dict(state_dict)
+        finally:
+            before.remove()
+            after.remove()
+
+    def _init_group(
+        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], buffers: list[Tensor]
+    ) -> bool:
+        # torch.compile runs a method of this name outside of the graph
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            params.append(parameter)
+            grads.append(parameter.grad)
+            if group["momentum"] != 0:
+                state = self.state[parameter]
+                if "momentum_buffer" not in state:
+                    dtype = _momentum_dtype(parameter, group["momentum_dtype"])
+                    state["momentum_buffer"] = torch.zeros_like(
+                        parameter, dtype=dtype, memory_format=torch.preserve_format
+                    )
+                buffers.append(state["momentum_buffer"])
+        return False
+
+    def _refuse(self, found_inf: Tensor | None) -> None:
+        """Raise for gradients that are not supported, before anything has changed."""
+        named: list[tuple[str, Tensor, Tensor]] = []
+        for i, group in enumerate(self.param_groups):
+            for j, parameter in enumerate(group["params"]):
+                gradient = parameter.grad
+                if gradient is None:
+                    continue
+                name = group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
+                if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
+                    raise RuntimeError(
+                        f"{name} has the layout {parameter.layout} and its gradient {gradient.layout}; supported are "
+                        "torch.strided, and torch.sparse_coo for gradients"
+                    )
+                if norms.is_dtensor(parameter) and group["differentiable"]:
+                    raise RuntimeError(f"{name} is a DTensor, which differentiable=True does not support")
+                if getattr(parameter, "_is_flat_param", False) and group["reference"].startswith(Isotropic.lift):
+                    raise RuntimeError(
+                        f"{name} is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp."
+                        "fully_shard, or a separable reference function"
+                    )
+                if group["nonfinite"] == "raise":
+                    named.append((name, parameter, gradient))
+        if named and (found_inf is None or not found_inf.any()):  # what a GradScaler has found, it skips
+            names, parameters, gradients = zip(*named, strict=True)
+            largest = functional.largest(parameters, gradients)
+            finite = torch.cat([value.to(largest[0].device) for value in largest]).isfinite().tolist()
+            if not all(finite):
+                raise RuntimeError(
+                    f"the gradient of {names[finite.index(False)]} holds NaN or infinity, and nonfinite='raise'"
+                )
+
+
+class _Options(TypedDict, total=False):
+    decoupled_weight_decay: bool
+    scope: str
+    nonfinite: str
+    momentum_dtype: torch.dtype | None
+    maximize: bool
+    foreach: bool | None
+    capturable: bool
+    differentiable: bool
 
 
 class _Named(NPGM):
@@ -144,14 +294,13 @@ class _Named(NPGM):
     def __init__(
         self,
         params: ParamsT,
-        lr: float,
+        lr: float | Tensor,
         momentum: float = 0.0,
         scale: float = 1.0,
         weight_decay: float = 0.0,
-        *,
-        maximize: bool = False,
+        **options: Unpack[_Options],
     ) -> None:
-        super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, maximize=maximize)
+        super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, **options)
 
 
 class IHGD(_Named):
@@ -186,17 +335,54 @@ def _stored(phi: Reference | str) -> dict[str, Any]:
         raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
     if registry.get(phi.kernel.key) is not type(phi.kernel):
         raise ValueError(f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register")
-    return {"reference": phi.name, "scale": phi.scale}
+    parameters = {field.name: getattr(phi.kernel, field.name) for field in fields(phi.kernel)}  # type: ignore[arg-type]
+    return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
 
 
-def _built(group: dict[str, Any]) -> Reference:
-    return reference(group["reference"], scale=group["scale"])
+def _reference(group: dict[str, Any]) -> Reference:
+    """Build φ from a group that `_checked_reference` has accepted; torch.compile traces this, and not that."""
+    lift, _, key = group["reference"].partition("-")
+    return lifts[lift](registry[key](**group["kernel_parameters"]), group["scale"])
 
 
-def _check(group: dict[str, Any]) -> None:
-    _validate.nonnegative("lr", group["lr"])
-    _validate.fraction("momentum", group["momentum"])
-    _validate.nonnegative("weight_decay", group["weight_decay"])
-    if not isinstance(group["maximize"], bool):
-        raise TypeError(f"maximize must be a bool, not {group['maximize']!r}")
-    _built(group)
+def _checked_reference(group: dict[str, Any]) -> Reference:
+    if not isinstance(group["kernel_parameters"], dict):
+        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
+    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+
+
+def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
+    if dtype is None:
+        return parameter.dtype
+    return dtype.to_complex() if parameter.is_complex() else dtype
+
+
+def _checked(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the group with its numbers as plain floats, or raise."""
+    lr = group["lr"]
+    if isinstance(lr, Tensor):
+        if lr.numel() != 1:
+            raise ValueError(f"Tensor lr must be 1-element, not of shape {tuple(lr.shape)}")
+        _validate.nonnegative("lr", lr.item())
+    else:
+        lr = _validate.nonnegative("lr", lr)
+    _validate.choice("scope", group["scope"], SCOPES)
+    _validate.choice("nonfinite", group["nonfinite"], NONFINITE)
+    for name in ("decoupled_weight_decay", "maximize", "capturable", "differentiable"):
+        if not isinstance(group[name], bool):
+            raise TypeError(f"{name} must be a bool, not {group[name]!r}")
+    if not (group["foreach"] is None or isinstance(group["foreach"], bool)):
+        raise TypeError(f"foreach must be a bool or None, not {group['foreach']!r}")
+    dtype = group["momentum_dtype"]
+    if not (dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point)):
+        raise TypeError(f"momentum_dtype must be a real floating-point torch.dtype or None, not {dtype!r}")
+    if group["foreach"] and group["differentiable"]:
+        raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
+    if group["capturable"] and group["nonfinite"] == "raise":
+        raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
+    return group | {
+        "lr": lr,
+        "momentum": _validate.fraction("momentum", group["momentum"]),
+        "weight_decay": _validate.nonnegative("weight_decay", group["weight_decay"]),
+        **_stored(_checked_reference(group)),
+    }

@@ -1,0 +1,224 @@
+"""Train a small model under torchrun in every parallel form; test_distributed.py compares with one process.
+
+    torchrun --standalone --nproc-per-node 2 tests/parallel.py FOLDER
+
+Rank 0 writes FOLDER/WORLD_SIZE.pt with the parameters that each of CASES ends at.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor, nn
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
+from torch.nn.parallel import DistributedDataParallel
+
+from npgm import references
+from npgm.torch import NPGM
+
+STEPS = 6
+ROWS, TOKENS, FEATURES = 8, 4, 5
+
+
+class Model(nn.Module):
+    """Two layers of sizes that do not divide evenly, so that some shards are empty, around a normalisation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(FEATURES, 8)
+        self.outer = nn.Linear(8, 3)
+        self.norm = nn.LayerNorm(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.outer(torch.tanh(self.inner(x))))
+
+
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().double()
+
+
+def data(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    # of a size that the preconditioners bend
+    inputs = torch.randn(ROWS, TOKENS, FEATURES, dtype=torch.float64, generator=generator)
+    return inputs, 10 * torch.randn(ROWS, TOKENS, 3, dtype=torch.float64, generator=generator)
+
+
+def optimizer(net: nn.Module, **changes: Any) -> NPGM:
+    """Two groups: weights with decay and another scale, and the rest."""
+    weights = [p for name, p in net.named_parameters() if name.endswith("weight")]
+    others = [p for name, p in net.named_parameters() if not name.endswith("weight")]
+    options = {"lr": 0.3, "momentum": 0.9, "reference": "isotropic-cosh"} | changes
+    return NPGM([{"params": weights, "weight_decay": 0.1, "scale": 0.5}, {"params": others}], **options)
+
+
+def train(net: nn.Module, opt: NPGM, steps: range, rank: int = 0, world: int = 1) -> None:
+    for step in steps:
+        inputs, targets = (part.chunk(world)[rank] for part in data(step))
+        opt.zero_grad()
+        (net(inputs) - targets).square().mean().backward()
+        opt.step()
+
+
+RUNS: dict[str, dict[str, Any]] = {
+    "isotropic": {},
+    "separable": {"reference": "separable-cosh"},
+    "foreach": {"foreach": True},
+    "foreach-separable": {"foreach": True, "reference": "separable-log"},
+    "group": {"scope": "group"},
+    "tensor": {"scope": "tensor", "weight_decay": 0.1, "decoupled_weight_decay": True},
+    "tensor-foreach": {"scope": "tensor", "foreach": True},
+    "skip": {"nonfinite": "skip", "reference": "separable-cosh"},
+    "without-momentum": {"momentum": 0.0},
+}
+
+
+RUNS_OF_FSDP = {name: {"reference": name} for name in references.names()}
+
+
+def ddp() -> nn.Module:
+    return DistributedDataParallel(model())
+
+
+def fsdp() -> nn.Module:
+    net = model()
+    fully_shard(net.inner)
+    fully_shard(net)
+    return net
+
+
+def fsdp_some() -> nn.Module:
+    """DTensors beside plain tensors, which are replicated and averaged by hand."""
+    net = model()
+    fully_shard(net.inner)
+    for parameter in [*net.outer.parameters(), *net.norm.parameters()]:
+        parameter.register_post_accumulate_grad_hook(lambda p: dist.all_reduce(p.grad, dist.ReduceOp.AVG))
+    return net
+
+
+def hsdp() -> nn.Module:
+    net = model()
+    fully_shard(net, mesh=init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("dp", "shard")))
+    return net
+
+
+def tensor_parallel() -> nn.Module:
+    """All ranks see all rows; the gradients of the normalisation are partial sums over the sequence."""
+    plan = {
+        "inner": ColwiseParallel(),
+        "outer": RowwiseParallel(output_layouts=SequenceParallel().sequence_sharding[0]),
+        "norm": SequenceParallel(),
+    }
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    net = parallelize_module(model(), mesh, plan)
+    net.register_forward_hook(lambda module, args, out: out.full_tensor())
+    return net
+
+
+def fsdp_and_tensor_parallel() -> nn.Module:
+    """Pairs of ranks share their rows."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=("data", "tensor"))
+    net = parallelize_module(model(), mesh["tensor"], {"inner": ColwiseParallel(), "outer": RowwiseParallel()})
+    fully_shard(net, mesh=mesh["data"])
+    return net
+
+
+FORMS: dict[str, Callable[[], nn.Module]] = {
+    "ddp": ddp,
+    "fsdp": fsdp,
+    "fsdp-some": fsdp_some,
+    "hsdp": hsdp,
+    "tp": tensor_parallel,
+    "fsdp-tp": fsdp_and_tensor_parallel,
+}
+
+
+CASES = [(form, name) for form in FORMS for name in RUNS] + [("fsdp", name) for name in RUNS_OF_FSDP]
+
+
+def options(name: str) -> dict[str, Any]:
+    return (RUNS | RUNS_OF_FSDP)[name]
+
+
+def full(net: nn.Module) -> list[Tensor]:
+    return [(p.full_tensor() if isinstance(p, DTensor) else p).detach().clone() for p in net.parameters()]
+
+
+def resume(folder: Path, source: str | None, target: str, steps: range) -> list[Tensor]:
+    """Load model and optimizer from ``source``, train under FSDP and save to ``target``."""
+    net = fsdp()
+    opt = optimizer(net)
+    if source is not None:
+        state = dict(zip(("model", "optimizer"), get_state_dict(net, opt), strict=True))
+        dcp.load(state, checkpoint_id=folder / source)
+        set_state_dict(net, opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    train(net, opt, steps, dist.get_rank(), dist.get_world_size())
+    dcp.save(dict(zip(("model", "optimizer"), get_state_dict(net, opt), strict=True)), checkpoint_id=folder / target)
+    return full(net)
+
+
+def nonfinite(policy: str) -> tuple[str, bool]:
+    """Put a NaN in the shard of the last rank; return the error and whether anything changed on any rank."""
+    net = fsdp()
+    opt = optimizer(net, nonfinite=policy)
+    train(net, opt, range(1), dist.get_rank(), dist.get_world_size())
+    before = [*full(net), *(s["momentum_buffer"].full_tensor().clone() for s in opt.state.values())]
+    if dist.get_rank() == dist.get_world_size() - 1:
+        net.inner.weight.grad.to_local().view(-1)[0] = torch.nan
+    message = ""
+    try:
+        opt.step()
+    except RuntimeError as error:
+        message = str(error)
+    after = [*full(net), *(s["momentum_buffer"].full_tensor() for s in opt.state.values())]
+    return message, all(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def scaled() -> list[Tensor]:
+    """Train under FSDP with a gradient scaler, whose scale overflows on one rank alone in one step."""
+    net = fsdp()
+    opt = optimizer(net)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=100)
+    for step in [0, 0, *range(1, STEPS)]:
+        inputs, targets = (part.chunk(dist.get_world_size())[dist.get_rank()] for part in data(step))
+        opt.zero_grad()
+        scaler.scale((net(inputs) - targets).square().mean()).backward()
+        if scaler.get_scale() == 8.0 and dist.get_rank() == 1:
+            net.inner.weight.grad.to_local().fill_(torch.inf)
+        scaler.step(opt)
+        scaler.update()
+    return full(net)
+
+
+def main(folder: Path) -> None:
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    results: dict[Any, Any] = {}
+    for form, name in CASES:
+        net = FORMS[form]()
+        rows = {"tp": (0, 1), "fsdp-tp": (rank // 2, world // 2)}.get(form, (rank, world))
+        train(net, optimizer(net, **options(name)), range(STEPS), *rows)
+        results[form, name] = full(net)
+    source = {2: None, 4: "from-2"}[world]
+    steps = {2: range(2), 4: range(2, 4)}[world]
+    results["resume"] = resume(folder, source, f"from-{world}", steps)
+    results["nonfinite"] = {policy: nonfinite(policy) for policy in ("propagate", "skip", "raise")}
+    results["scaled"] = scaled()
+    if rank == 0:
+        torch.save(results, folder / f"{world}.pt")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,68 @@
+"""`torch.compile` of the step: the same numbers, one graph, and no recompilation when the learning rate changes."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounterWithBackend
+
+from npgm.torch import NPGM
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated"),  # of torch's own import of inductor
+    pytest.mark.filterwarnings("ignore:.*functools.lru_cache.-wrapped"),  # of array_api_compat
+]
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+
+
+def frames(backend, lr, compiled_calls=5, **options):
+    """Step with a learning rate that changes, compare with eager steps, and return how often was compiled."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend(backend)
+    torch.manual_seed(0)
+    own = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(5))]
+    eager = [torch.nn.Parameter(p.detach().clone()) for p in own]
+    optimizer, other = NPGM(own, lr, 0.9, **options), NPGM(eager, 0.1, 0.9, **options)
+    step = torch.compile(optimizer.step, backend=counter)
+    for k in range(compiled_calls):
+        for p, q in zip(own, eager, strict=True):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        rate = 0.1 / (k + 1)
+        if isinstance(lr, torch.Tensor):
+            optimizer.param_groups[0]["lr"].fill_(rate)
+        else:
+            optimizer.param_groups[0]["lr"] = rate
+        other.param_groups[0]["lr"] = rate
+        step()
+        other.step()
+    for p, q in zip(own, eager, strict=True):
+        torch.testing.assert_close(p, q)
+    return counter.frame_count
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reference": "isotropic-cosh", "weight_decay": 0.1},
+        {"reference": "separable-log", "weight_decay": 0.1, "decoupled_weight_decay": True},
+        {"reference": "isotropic-log", "scope": "tensor", "nonfinite": "skip"},
+    ],
+    ids=str,
+)
+def test_a_tensor_learning_rate_compiles_once_and_a_float_twice(options, foreach):
+    assert frames("eager", torch.tensor(0.1), foreach=foreach, **options) == 1
+    assert frames("eager", 0.1, foreach=foreach, **options) == 2  # a constant first, and then a symbol
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("reference", ["isotropic-cosh", "separable-log"])
+def test_inductor(reference, foreach):
+    options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1}
+    assert frames("inductor", torch.tensor(0.1), **options) == 1
+    assert frames("inductor", 0.1, **options) == 2

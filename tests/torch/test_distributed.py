@@ -1,0 +1,89 @@
+"""Data, sharded and tensor parallel training on 2 and 4 processes ends where one process does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from filelock import FileLock
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+import parallel
+
+SCRIPT = Path(parallel.__file__)
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """What torchrun leaves in its folder, which the second run continues from; and the folder."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one run for all workers of pytest-xdist
+    folder = base / "parallel"
+    with FileLock(base / "parallel.lock"):
+        folder.mkdir(exist_ok=True)
+        for world in (2, 4):
+            if not (folder / f"{world}.pt").exists():
+                launch(world, folder)
+    return {world: torch.load(folder / f"{world}.pt") for world in (2, 4)} | {"folder": folder}
+
+
+def launch(world, folder):
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world, SCRIPT, folder]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert run.returncode == 0, run.stderr[-4000:]
+
+
+def alone(steps=range(parallel.STEPS), **options):
+    net = parallel.model()
+    parallel.train(net, parallel.optimizer(net, **options), steps)
+    return [p.detach() for p in net.parameters()]
+
+
+def assert_equal(got, want):
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize(("form", "name"), parallel.CASES)
+def test_trajectory_is_that_of_one_process(results, world, form, name):
+    assert_equal(results[world][form, name], alone(**parallel.options(name)))
+
+
+def test_checkpoint_of_2_processes_goes_on_with_4(results):
+    assert_equal(results[2]["resume"], alone(range(2)))
+    assert_equal(results[4]["resume"], alone(range(4)))
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_checkpoint_of_4_processes_goes_on_with_1(results):
+    net = parallel.model()
+    opt = parallel.optimizer(net)
+    state = dict(zip(("model", "optimizer"), get_state_dict(net, opt), strict=True))
+    dcp.load(state, checkpoint_id=results["folder"] / "from-4")
+    set_state_dict(net, opt, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
+    parallel.train(net, opt, range(4, 6))
+    assert_equal(net.parameters(), alone(range(6)))
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_nan_in_one_shard_is_seen_by_all_ranks(results, world):
+    outcome = results[world]["nonfinite"]
+    assert outcome["propagate"] == ("", False)
+    assert outcome["skip"] == ("", True)
+    message, unchanged = outcome["raise"]
+    assert "parameter 0 of group 0 holds NaN or infinity" in message
+    assert unchanged
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_gradient_scaler_skips_on_all_ranks(results, world):
+    assert_equal(results[world]["scaled"], alone())
