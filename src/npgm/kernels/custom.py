@@ -76,7 +76,7 @@ class FromPrimal(_Derived):
 
     A subclass states ``key``, ``radius`` if its domain is bounded, and gives the two functions; also ``mu``, for the
     theorems that need it. The preconditioner has the accuracy of ``h_prime`` and costs about 64 evaluations of it in
-    float64, 34 in float32, without a branch on values, so that it can be compiled. Autograd differentiates it once, by
+    float64, 32 in float32, without a branch on values, so that it can be compiled. Autograd differentiates it once, by
     the implicit function rule.
 
     Raises:

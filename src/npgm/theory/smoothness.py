@@ -272,7 +272,11 @@ def noise(reference: Reference, gradients: Any, gradient: Any | None = None) -> 
         samples = samples[None]
     if samples.ndim != 3 or 0 in samples.shape:
         raise ValueError(f"gradients must have shape (samples, n) or (points, samples, n), not {np.shape(gradients)}")
-    mean = samples.mean(axis=1, keepdims=True) if gradient is None else np.reshape(gradient, (-1, 1, samples.shape[-1]))
+    mean = samples.mean(axis=1, keepdims=True)
+    if gradient is not None:
+        if np.size(gradient) != mean.size:
+            raise ValueError(f"gradient must have {mean.size} entries, not shape {np.shape(gradient)}")
+        mean = np.reshape(np.asarray(gradient, dtype=np.float64), mean.shape)
     difference = reference.precondition(mean, axis=-1) - reference.precondition(samples, axis=-1)
     dual = np.mean(reference(difference, axis=-1), axis=1)
     variance = np.mean(np.sum((samples - mean) ** 2, axis=-1), axis=1)
