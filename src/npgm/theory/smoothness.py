@@ -178,14 +178,14 @@ def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol:
         return _finite(apply(v.ravel()))
 
     linear = scipy.sparse.linalg.LinearOperator((n, n), matvec=matvec, dtype=np.float64)
-    # one application first: a random vector of a large space is almost orthogonal to the one that is sought
     image = matvec(start)
     size = float(np.linalg.norm(image))
-    if size == 0.0:
+    if size == 0.0:  # a quotient of 0, where neither method can start
         return 0.0, np.zeros(n), count
     if limit is None:
-        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=image, tol=rtol)
+        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=start, tol=rtol)
         return float(values[0]), vectors[:, 0], count
+    # from the image, since a random vector of a large space is almost orthogonal to the one that is sought
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the limit was reached
         _, vectors, history = scipy.sparse.linalg.lobpcg(
