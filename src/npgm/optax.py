@@ -103,7 +103,8 @@ def npgm(
 
 
 def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
-    leaves = [leaf for leaf in map(_working, jax.tree.leaves(updates)) if leaf.size > 0]
+    leaves = [_working(jnp.asarray(leaf)) for leaf in jax.tree.leaves(updates)]
+    leaves = [leaf for leaf in leaves if leaf.size > 0]
     if not leaves:
         return updates
     norms = [scaled_norm(jnp, leaf)[1:] for leaf in leaves]
@@ -117,6 +118,7 @@ def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
     factor = phi.factor(jnp, m, (rest * q).reshape(()))
 
     def rescale(leaf: Array) -> Array:
+        leaf = jnp.asarray(leaf)
         working = _working(leaf)
         return (working / m.astype(working.dtype) * factor.astype(working.dtype)).astype(leaf.dtype)
 
@@ -124,7 +126,6 @@ def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
 
 
 def _working(leaf: Array) -> Array:
-    leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TypeError(f"a gradient has dtype {leaf.dtype}; a real floating-point dtype is needed")
     return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))

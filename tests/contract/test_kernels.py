@@ -15,7 +15,13 @@ from npgm import kernels
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # a value beyond the largest number is infinite
 
 KERNELS = [cls() for cls in kernels.registry.values()]
-KERNELS += [kernels.Power(1.5), kernels.Power(2.0), kernels.Power(3.0), kernels.Power(2.2), kernels.Huber(0.1)]
+KERNELS += [
+    kernels.Power(1.5),
+    kernels.Power(2.0),
+    kernels.Power(3.0),
+    kernels.Power(2.2),
+    kernels.Huber(0.1),
+]
 DUAL = ["conjugate", "precondition", "curvature", "stationarity", "rescaling"]
 PRIMAL = ["__call__", "gradient"]
 
@@ -331,6 +337,16 @@ def test_float64_agrees_with_the_definition(key, name):
     with mp.workdps(700):  # 1 + 1e-308 has all its digits
         want = np.array([float(min(defined(key, name, mp.mpf(float(v))), mp.mpf("1e400"))) for v in x])
     assert ulps(getattr(kernel, name)(x), want, np.float64) <= 4
+
+
+@each_backend
+def test_a_threshold_beyond_the_dtype_never_clips(backend):
+    kernel = kernels.Huber(1e300)
+    y = backend.array(np.array([-3e38, 0.0, 2.0], dtype=np.float32))
+    np.testing.assert_array_equal(backend.numpy(kernel.precondition(y)), backend.numpy(y))
+    np.testing.assert_array_equal(backend.numpy(kernel.gradient(y)), backend.numpy(y))
+    np.testing.assert_array_equal(backend.numpy(kernel.curvature(y)), 1)
+    assert backend.numpy(kernel(y))[2] == backend.numpy(kernel.conjugate(y))[2] == 2
 
 
 def test_registering_a_taken_key_is_refused():

@@ -254,5 +254,18 @@ def test_functions_that_are_no_preconditioner_are_refused(attributes, message):
         broken(FromDual, **attributes)()
 
 
+def test_a_kernel_is_checked_once_for_each_value_of_its_parameters():
+    checked = []
+
+    @dataclass(frozen=True)
+    class Counted(PrimalPower):
+        def _check(self):
+            checked.append(self.p)
+
+    for p in (3.0, 3.0, 4.0, 3.0):
+        Counted(p)
+    assert checked == [3.0, 4.0]
+
+
 def test_a_sound_kernel_needs_no_dataclass():
     assert broken(mu=1.0, noise_inequality=True)().precondition(3.0) == 3.0

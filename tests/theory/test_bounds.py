@@ -149,6 +149,27 @@ def test_example_e_2_is_tight(radius, scale):
     assert measure[-1] == pytest.approx(c * radius**2)
 
 
+@pytest.mark.parametrize(
+    "phi",
+    [
+        npgm.reference(name, scale=3.0)
+        for name in npgm.references.names()
+        if npgm.reference(name).kernel.strongly_convex_c2
+    ],
+    ids=repr,
+)
+def test_proposition_e_1(phi):
+    c, C = bounds.proposition_e_1(phi)
+    y = np.random.default_rng(0).standard_normal((200, 3)) * np.logspace(-4, 8, 200)[:, None]
+    quotient = phi.stationarity(y, axis=-1) / np.sum(y**2, axis=-1)
+    assert quotient.max() == pytest.approx(C, rel=1e-3)
+    assert quotient.max() <= C * (1 + 1e-12)
+    assert quotient.min() >= c * (1 - 1e-12)
+    assert (c > 0) == (quotient.min() > 0.5 * C)  # else it tends to 0 at infinity
+    with pytest.raises(AssumptionError, match=r"Proposition E\.1 does not apply"):
+        bounds.proposition_e_1(npgm.reference("isotropic-pow"))
+
+
 def test_proposition_2_6():
     phi, L = bounds.proposition_2_6(2.0, 5.0)
     assert (phi, L) == (npgm.Isotropic(npgm.Log(), scale=0.4), 5.0)

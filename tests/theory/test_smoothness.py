@@ -183,6 +183,12 @@ def test_noise_constants_of_example_3_3():
         ),
         (lambda f, phi: theory.anisotropic_smoothness(np.sum, phi, np.ones(1)), TypeError, "expected an Oracle"),
         (lambda f, phi: theory.noise(phi, np.ones(3)), ValueError, "gradients must have shape"),
+        (lambda f, phi: theory.noise(phi, np.ones((3, 2)), np.ones(3)), ValueError, "gradient must have 2 entries"),
+        (
+            lambda f, phi: oracles.from_torch(lambda: 0, network()[0].parameters())[0].gradient(np.ones(3)),
+            ValueError,
+            "as the parameters",
+        ),
         (lambda f, phi: oracles.from_torch(lambda: 0, [3.0]), TypeError, "parameters must be tensors"),
         (lambda f, phi: oracles.from_torch(lambda: 0, [torch.ones(2)]), TypeError, "requires a gradient"),
     ],

@@ -170,15 +170,18 @@ class Huber(Kernel):
     @elementwise
     def __call__(self, xp: Namespace, x: Array) -> Array:
         _, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        edge = outside(xp, a, self.radius, edge=0.5 * self.radius * self.radius, beyond=math.inf)
-        return xp.where(inside, 0.5 * b * b, edge)
+        c = self._threshold(xp, a)
+        inside, b = within(xp, a, c)
+        largest = 0.5 * c * c
+        edge = largest if largest <= float(xp.finfo(a.dtype).max) else math.inf
+        return xp.where(inside, 0.5 * b * b, outside(xp, a, c, edge=edge, beyond=math.inf))
 
     @elementwise
     def gradient(self, xp: Namespace, x: Array) -> Array:
         s, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        return s * xp.where(inside, b, outside(xp, a, self.radius, edge=self.radius, beyond=math.nan))
+        c = self._threshold(xp, a)
+        inside, b = within(xp, a, c)
+        return s * xp.where(inside, b, outside(xp, a, c, edge=c, beyond=math.nan))
 
     @elementwise
     def conjugate(self, xp: Namespace, y: Array) -> Array:
@@ -194,7 +197,7 @@ class Huber(Kernel):
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
         a = xp.abs(y)
-        return xp.where(xp.isnan(a), a, xp.astype(a < self.radius, a.dtype))
+        return xp.where(xp.isnan(a), a, xp.astype(a < self._threshold(xp, a), a.dtype))
 
     @elementwise
     def stationarity(self, xp: Namespace, y: Array) -> Array:
@@ -202,7 +205,12 @@ class Huber(Kernel):
         return 0.5 * b * b
 
     def _clipped(self, xp: Namespace, a: Array) -> Array:
-        return xp.where(a >= self.radius, xp.full_like(a, self.radius), a)
+        c = self._threshold(xp, a)
+        return xp.where(a >= c, xp.full_like(a, c), a)
+
+    def _threshold(self, xp: Namespace, a: Array) -> float:
+        """Return c, or the largest number of the dtype if that is smaller."""
+        return min(self.radius, float(xp.finfo(a.dtype).max))
 
 
 @register

@@ -26,7 +26,7 @@ import scipy.optimize
 
 from npgm import _validate
 from npgm._array import Bools, Floats
-from npgm.kernels import Cosh, Log
+from npgm.kernels import Cosh, Log, Power, Quadratic
 from npgm.references import Isotropic, Reference, Separable
 
 Provenance = Literal["proved", "derived", "numerical"]
@@ -373,6 +373,25 @@ def gradient_norm(reference: Reference, stationarity: float) -> float:
     if excess(high) <= 0.0:
         return math.inf
     return reference.scale * math.exp(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=1e-14))
+
+
+def proposition_e_1(reference: Reference) -> tuple[float, float]:
+    """Proposition E.1: the c and C with c ‖∇f‖² <= φ(∇φ*(∇f)) <= C ‖∇f‖²: C = 1/(2μ_φ) and c = 1/(2L_φ).
+
+    With c > 0 a function with ½‖∇f‖² >= μ(f - inf f) satisfies Definition 2.3 with 2cμ. ∇φ has a Lipschitz constant
+    L_φ for the quadratic kernel only; else c = 0.
+
+    Raises:
+        AssumptionError: if φ is not strongly convex.
+    """
+    _need(
+        "Proposition E.1",
+        reference.kernel.strongly_convex_c2,
+        "φ strongly convex and C² (Assumption 1.2)",
+        f"{reference.kernel!r} is not",
+    )
+    upper = 1.0 / (2.0 * reference.mu)
+    return (upper if reference.kernel in (Quadratic(), Power(2.0)) else 0.0), upper
 
 
 def example_e_2(radius: float, scale: float = 1.0) -> float:

@@ -62,8 +62,12 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
         flat: Floats = torch.cat([part.detach().reshape(-1).cpu().to(torch.float64) for part in parts]).numpy()
         return flat
 
+    sizes = [tensor.numel() for tensor in tensors]
+
     def split(x: Floats) -> list[Any]:
-        parts = torch.split(torch.from_numpy(np.asarray(x, dtype=np.float64)), [tensor.numel() for tensor in tensors])
+        if np.shape(x) != (sum(sizes),):
+            raise ValueError(f"x must have shape ({sum(sizes)},), as the parameters, not {np.shape(x)}")
+        parts = torch.split(torch.from_numpy(np.array(x, dtype=np.float64)), sizes)
         return [part.to(tensor).reshape(tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
     @contextlib.contextmanager

@@ -178,14 +178,14 @@ def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol:
         return _finite(apply(v.ravel()))
 
     linear = scipy.sparse.linalg.LinearOperator((n, n), matvec=matvec, dtype=np.float64)
-    # one application first: a random vector of a large space is almost orthogonal to the one that is sought
     image = matvec(start)
     size = float(np.linalg.norm(image))
-    if size == 0.0:
+    if size == 0.0:  # a quotient of 0, where neither method can start
         return 0.0, np.zeros(n), count
     if limit is None:
-        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=image, tol=rtol)
+        values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=start, tol=rtol)
         return float(values[0]), vectors[:, 0], count
+    # from the image, since a random vector of a large space is almost orthogonal to the one that is sought
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the limit was reached
         _, vectors, history = scipy.sparse.linalg.lobpcg(
@@ -272,7 +272,11 @@ def noise(reference: Reference, gradients: Any, gradient: Any | None = None) -> 
         samples = samples[None]
     if samples.ndim != 3 or 0 in samples.shape:
         raise ValueError(f"gradients must have shape (samples, n) or (points, samples, n), not {np.shape(gradients)}")
-    mean = samples.mean(axis=1, keepdims=True) if gradient is None else np.reshape(gradient, (-1, 1, samples.shape[-1]))
+    mean = samples.mean(axis=1, keepdims=True)
+    if gradient is not None:
+        if np.size(gradient) != mean.size:
+            raise ValueError(f"gradient must have {mean.size} entries, not shape {np.shape(gradient)}")
+        mean = np.reshape(np.asarray(gradient, dtype=np.float64), mean.shape)
     difference = reference.precondition(mean, axis=-1) - reference.precondition(samples, axis=-1)
     dual = np.mean(reference(difference, axis=-1), axis=1)
     variance = np.mean(np.sum((samples - mean) ** 2, axis=-1), axis=1)
