@@ -26,15 +26,23 @@ def as_real_array(x: Array, name: str = "x") -> tuple[Namespace, Array]:
     Raises:
         TypeError: if ``x`` is not of a real floating-point dtype.
     """
+    known = _namespaces.get(type(x))
+    if known is not None and x.dtype in known:
+        return known[x.dtype], x
     if not array_api_compat.is_array_api_obj(x):
         x = np.asarray(x)
     xp = array_api_compat.array_namespace(x)
     if not _is_real_floating(xp, x.dtype):
         raise TypeError(f"{name} has dtype {x.dtype}; a real floating-point dtype is needed")
+    _namespaces.setdefault(type(x), {})[x.dtype] = xp
     return xp, x
 
 
-@functools.lru_cache(maxsize=64)
+_namespaces: dict[type, dict[Any, Namespace]] = {}
+"""By class of array and dtype, those that `as_real_array` has accepted: plain dictionaries, which torch.compile traces
+without the warnings that it has for a cache of `functools`."""
+
+
 def _is_real_floating(xp: Namespace, dtype: Any) -> bool:
     try:
         return bool(xp.isdtype(dtype, "real floating"))

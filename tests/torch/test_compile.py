@@ -12,7 +12,6 @@ from npgm.torch import NPGM
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated"),  # of torch's own import of inductor
-    pytest.mark.filterwarnings("ignore:.*functools.lru_cache.-wrapped"),  # of array_api_compat
 ]
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 

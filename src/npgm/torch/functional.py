@@ -17,9 +17,14 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _default_to_fused_or_foreach
 
+from npgm._array import as_real_array
 from npgm.references import Isotropic, Reference
 from npgm.torch import norms
 from npgm.torch.norms import ProcessGroups, working_dtype
+
+# known before torch.compile traces a step
+as_real_array(torch.empty(0, dtype=torch.float32))
+as_real_array(torch.empty(0, dtype=torch.float64))
 
 
 @dataclass(frozen=True)
