@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
@@ -26,12 +27,11 @@ console = Console()
 
 T = TypeVar("T")
 
-_FLAGS = {
-    "2-subhom.": "two_subhomogeneous",
-    "noise ineq.": "noise_inequality",
-    "Assumption 1.2": "strongly_convex_c2",
-}
-"""The columns of the flags in the table of kernels."""
+_FLAGS = {"2-subh.": "two_subhomogeneous", "(N)": "noise_inequality", "A 1.2": "strongly_convex_c2"}
+_LEGEND = (
+    "2-subh.: 2-subhomogeneous (Theorem 2.4); (N): the noise inequality (Theorem 3.4); A 1.2: strongly convex and C²\n"
+    "(Assumption 1.2). Each kernel KEY is a reference function as isotropic-KEY and as separable-KEY."
+)
 
 ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
@@ -75,14 +75,15 @@ def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = 
 def show_kernels(
     plot: Annotated[Path | None, typer.Option(help="Draw h and the preconditioners into this file.")] = None,
 ) -> None:
-    """List the kernels, with their properties; each is a reference function as isotropic-KEY and as separable-KEY."""
-    table = Table("key", "h(x)", "preconditioner h*'(y)", "domain", "μ", *_FLAGS)
+    """List the kernels with their properties."""
+    table = _table("key", "h(x)", "h*'(y)", "domain", "μ", *_FLAGS, wrapped=("h(x)", "h*'(y)"))
     for key, cls in sorted(kernels.registry.items()):
         kernel = cls()
         domain = "ℝ" if kernel.full_domain else f"|x| < {kernel.radius:.4g}"
         flags = ["yes" if getattr(kernel, flag) else "no" for flag in _FLAGS.values()]
         table.add_row(key, kernel.formula, kernel.preconditioner_formula, domain, f"{kernel.mu:g}", *flags)
     console.print(table)
+    console.print(_LEGEND, highlight=False, markup=False, soft_wrap=True)
     if plot is not None:
         _guarded(lambda: figures.kernels(plot))
         console.print(str(plot), soft_wrap=True, highlight=False)
@@ -115,7 +116,7 @@ def certify(
         return done
 
     done = _guarded(work)
-    table = Table("theorem", "provenance", "quantity", "bound at the end", "observed", "largest ratio", "holds")
+    table = _table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("quantity",))
     for certificate in done.report.certificates:
         bound = certificate.bound
         at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
@@ -140,6 +141,14 @@ def fetch(
     """Get a data set into the cache and verify it."""
     for key, array in _guarded(lambda: load_data(name, folder)).items():
         console.print(f"{key}: {array.dtype} {array.shape}")
+
+
+def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
+    """Return a table that loses no text on a terminal of 80 columns, of which the columns ``wrapped`` give way."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped)
+    return table
 
 
 def _chosen(experiment: str) -> list[str]:
