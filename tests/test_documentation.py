@@ -14,7 +14,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
 
 
-@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["torch", "minimize"])
+@pytest.mark.parametrize(
+    "code", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["torch", "minimize", "certify"]
+)
 def test_the_examples_of_the_readme_run(code):
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 

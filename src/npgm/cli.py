@@ -116,7 +116,7 @@ def certify(
         return done
 
     done = _guarded(work)
-    table = _table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("quantity",))
+    table = _table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("theorem",))
     for certificate in done.report.certificates:
         bound = certificate.bound
         at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"

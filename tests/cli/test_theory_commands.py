@@ -41,7 +41,7 @@ def test_certify_holds_on_every_problem(problem):
 def test_certify_with_momentum_and_a_plot(tmp_path):
     result = invoke("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.png")
     assert result.exit_code == 0
-    assert "Theorem 2.7, tight" in result.output
+    assert "Theorem 2.7," in result.output
     assert (tmp_path / "certificate.png").stat().st_size > 0
 
 
