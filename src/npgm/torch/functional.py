@@ -182,8 +182,7 @@ class Composed(Block):
 class SingleTensor(Composed):
     """One parameter. Its gradient is computed anew each time it is needed, so that no copy of all of them is held."""
 
-    def __init__(self, batch: Batch, index: int, pieces: list[_Piece], grad_scale: Tensor | None) -> None:
-        (piece,) = pieces
+    def __init__(self, batch: Batch, index: int, piece: _Piece, grad_scale: Tensor | None) -> None:
         super().__init__(batch, index, piece.process_groups)
         self.parameter, self.buffer, self.grad_scale = piece.parameter, piece.buffer, grad_scale
         self.dtype = _dtype(piece)
@@ -318,11 +317,15 @@ class MultiTensor(Composed):
 class Fused(Block):
     """Parameters of one dtype on the CPU, by one call of the native module for a step and one for norms."""
 
-    def __init__(self, batch: Batch, index: int, pieces: list[_Piece], grad_scale: Tensor | None) -> None:
+    def __init__(
+        self,
+        batch: Batch,
+        index: int,
+        tensors: tuple[list[Tensor], list[Tensor], list[Tensor]],
+        grad_scale: Tensor | None,
+    ) -> None:
         super().__init__(batch, index, ())
-        self.parameters = [piece.parameter for piece in pieces]
-        self.gradients = [piece.gradient for piece in pieces]
-        self.buffers = [piece.buffer for piece in pieces if piece.buffer is not None]
+        self.parameters, self.gradients, self.buffers = tensors
         self.grad_scale = None if grad_scale is None else grad_scale.to("cpu")
         self.per_tensor = isinstance(batch.reference, Isotropic) and batch.scope == "tensor"
 
@@ -364,24 +367,37 @@ class Fused(Block):
 
 
 def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
-    buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
-    pieces = [_Piece.of(*tensors) for tensors in zip(batch.parameters, batch.gradients, buffers, strict=True)]
     foreach, try_fused = batch.foreach, batch.fused
     if try_fused is None:
         try_fused = foreach is None and not batch.differentiable and fused.accepts(batch.reference)
+    if try_fused and not torch.compiler.is_compiling():
+        tensors = (batch.parameters, batch.gradients, batch.buffers)
+        if fused.accepts_together(*tensors):
+            return [Fused(batch, index, tensors, grad_scale)]
+
+    buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
+    pieces = [_Piece.of(*each) for each in zip(batch.parameters, batch.gradients, buffers, strict=True)]
     if foreach is None:
         _, foreach = _default_to_fused_or_foreach([piece.parameter for piece in pieces], batch.differentiable)
+    alone: list[_Piece] = []
     together: defaultdict[Any, list[_Piece]] = defaultdict(list)
-    for i, piece in enumerate(pieces):
+    native: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
+    for piece in pieces:
         parameter, gradient, buffer = piece.parameter, piece.gradient, piece.buffer
         dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
         if try_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
-            together[Fused, dtypes].append(piece)
+            for members, tensor in zip(native[dtypes], (parameter, gradient, buffer), strict=True):
+                if tensor is not None:
+                    members.append(tensor)
         elif foreach and not gradient.is_sparse:
-            together[MultiTensor, dtypes, parameter.device, piece.process_groups].append(piece)
+            together[parameter.device, dtypes, piece.process_groups].append(piece)
         else:
-            together[SingleTensor, i].append(piece)
-    return [kind(batch, index, members, grad_scale) for (kind, *_), members in together.items()]
+            alone.append(piece)
+    return [
+        *(SingleTensor(batch, index, piece, grad_scale) for piece in alone),
+        *(MultiTensor(batch, index, pieces, grad_scale) for pieces in together.values()),
+        *(Fused(batch, index, tensors, grad_scale) for tensors in native.values()),
+    ]
 
 
 def _coefficients(maxima: dict[Block, Tensor]) -> dict[Block, Tensor]:

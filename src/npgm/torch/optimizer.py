@@ -244,12 +244,14 @@ class NPGM(Optimizer):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], buffers: list[Tensor]
     ) -> bool:
         # torch.compile runs a method of this name outside of the graph
+        has_momentum = group["momentum"] != 0
         for parameter in group["params"]:
-            if parameter.grad is None:
+            gradient = parameter.grad
+            if gradient is None:
                 continue
             params.append(parameter)
-            grads.append(parameter.grad)
-            if group["momentum"] != 0:
+            grads.append(gradient)
+            if has_momentum:
                 state = self.state[parameter]
                 if "momentum_buffer" not in state:
                     dtype = _momentum_dtype(parameter, group["momentum_dtype"])
@@ -263,27 +265,31 @@ class NPGM(Optimizer):
         """Raise for gradients that are not supported, before anything has changed."""
         named: list[tuple[str, Tensor, Tensor]] = []
         for i, group in enumerate(self.param_groups):
+            isotropic = group["reference"].startswith(Isotropic.lift)
+            fused, differentiable, raises = group["fused"], group["differentiable"], group["nonfinite"] == "raise"
             for j, parameter in enumerate(group["params"]):
                 gradient = parameter.grad
                 if gradient is None:
                     continue
-                name = group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
-                if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
+                layout = gradient.layout
+                if parameter.layout != torch.strided or layout not in (torch.strided, torch.sparse_coo):
                     raise RuntimeError(
-                        f"{name} has the layout {parameter.layout} and its gradient {gradient.layout}; supported are "
-                        "torch.strided, and torch.sparse_coo for gradients"
+                        f"{_name(group, i, j)} has the layout {parameter.layout} and its gradient {layout}; supported "
+                        "are torch.strided, and torch.sparse_coo for gradients"
                     )
-                if gradient.is_sparse and group["fused"]:
-                    raise RuntimeError(f"{name} has a sparse gradient, which `fused=True` does not support")
-                if norms.is_dtensor(parameter) and group["differentiable"]:
-                    raise RuntimeError(f"{name} is a DTensor, which differentiable=True does not support")
-                if getattr(parameter, "_is_flat_param", False) and group["reference"].startswith(Isotropic.lift):
+                if fused and layout != torch.strided:
                     raise RuntimeError(
-                        f"{name} is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp."
-                        "fully_shard, or a separable reference function"
+                        f"{_name(group, i, j)} has a sparse gradient, which `fused=True` does not support"
                     )
-                if group["nonfinite"] == "raise":
-                    named.append((name, parameter, gradient))
+                if differentiable and norms.is_dtensor(parameter):
+                    raise RuntimeError(f"{_name(group, i, j)} is a DTensor, which differentiable=True does not support")
+                if isotropic and getattr(parameter, "_is_flat_param", False):
+                    raise RuntimeError(
+                        f"{_name(group, i, j)} is a shard of FSDP1, whose norm cannot be known; use "
+                        "torch.distributed.fsdp.fully_shard, or a separable reference function"
+                    )
+                if raises:
+                    named.append((_name(group, i, j), parameter, gradient))
         if named and (found_inf is None or not found_inf.any()):  # what a GradScaler has found, it skips
             names, parameters, gradients = zip(*named, strict=True)
             largest = functional.largest(parameters, gradients)
@@ -370,6 +376,10 @@ def _checked_reference(group: dict[str, Any]) -> Reference:
     if not isinstance(group["kernel_parameters"], dict):
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
     return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+
+
+def _name(group: dict[str, Any], i: int, j: int) -> str:
+    return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
 
 
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
