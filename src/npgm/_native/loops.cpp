@@ -21,6 +21,8 @@ T narrowed(double value) {
 template <class T>
 class Isotropic {
 public:
+    static constexpr bool has_near = false;
+
     Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
     NPGM_INLINE T operator()(T y) const { return factor * y; }
 
@@ -31,28 +33,51 @@ private:
 template <class T, class Kernel>
 class Separable {
 public:
-    Separable(Step const& step, double) : scale(narrowed<T>(step.scale)) {
-        constexpr T least = std::numeric_limits<T>::denorm_min();
-        scale = scale < least ? least : scale;  // a λ below all numbers must not make 0/0
+    static constexpr bool has_near = std::is_same_v<T, float> && requires { Kernel::near; };
+    static constexpr T near_limit = [] {
+        if constexpr (has_near) return Kernel::near;
+        return T(0);
+    }();
+
+    Separable(Step const& step, double) {
+        constexpr double range = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
+        constexpr double least = double(std::numeric_limits<T>::denorm_min());
+        double const scale = step.scale < least ? least : double(narrowed<T>(step.scale));
+        // the inverse of an extreme λ is no number of the dtype, but the product of two
+        double const power = scale < 1.0 / range ? part : scale > range ? 1.0 / part : 1.0;
+        first = T(power);
+        second = T(1.0 / (scale * power));
+    }
+    // |y|/λ, with quotients beyond the largest finite number cut off there
+    NPGM_INLINE T ratio(T y) const {
+        T const quotient = absolute(y) * first * second;
+        return quotient < largest_finite<T> ? quotient : largest_finite<T>;
     }
     NPGM_INLINE T operator()(T y) const {
-        T const a = absolute(y), ratio = a / scale;
-        T const finite = ratio < largest_finite<T> ? ratio : largest_finite<T>;
-        return with_sign(Kernel::precondition(is_finite(a) ? finite : a), y);
+        return with_sign(Kernel::precondition(ratio(y)) + Kernel::limit * excess(y), y);
+    }
+    NPGM_INLINE T near(T y) const {
+        return with_sign(Kernel::precondition_near(ratio(y)) + Kernel::limit * excess(y), y);
     }
 
 private:
-    T scale;
+    // 0, or infinity or NaN where y is
+    NPGM_INLINE static T excess(T y) {
+        T const a = absolute(y);
+        return a - (a < largest_finite<T> ? a : largest_finite<T>);
+    }
+
+    T first, second;
 };
 
-// P is the dtype of the parameter and its gradient, M that of the momentum, void without.
-template <class P, class M, class Preconditioner>
-void update(void* x_, void const* gradient_, void* momentum_, std::size_t n, Step const& step, double factor) {
+// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `near` is whether all
+// arguments of the preconditioner are. Every number that the loop needs is a local one: what is a member of something
+// in memory would be read again in each turn.
+template <class P, class M, bool near, class Preconditioner>
+[[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
     using Stored = std::conditional_t<has_momentum, M, P>;
-    auto* const x = static_cast<P*>(x_);
-    auto const* const gradient = static_cast<P const*>(gradient_);
     auto* const momentum = static_cast<Stored*>(momentum_);
     Preconditioner const preconditioner(step, factor);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
@@ -62,13 +87,53 @@ void update(void* x_, void const* gradient_, void* momentum_, std::size_t n, Ste
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const y = madd(decay, decays ? point : T(0), gradient_factor * load(gradient[i]));
-        T u = preconditioner(y);
+        T u;
+        if constexpr (near)
+            u = preconditioner.near(y);
+        else
+            u = preconditioner(y);
         if constexpr (has_momentum) {
             T const mean = load(momentum[i]);
             u = madd(weight, u - mean, mean);
             momentum[i] = store<Stored>(u);
         }
         x[i] = store<P>(madd(-lr, u, shrink * point));
+    }
+}
+
+template <class P, class Preconditioner>
+[[gnu::noinline]] bool all_near(P const* x, P const* gradient, std::size_t n, Step const& step) {
+    using T = Working<P>;
+    Preconditioner const preconditioner(step, 0.0);
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
+    bool const decays = step.coupled_decay != 0;
+    // numbers that are not negative are ordered as their bits are, of which a maximum is vectorised everywhere
+    std::int32_t largest = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        T const y = madd(decay, decays ? load(x[i]) : T(0), gradient_factor * load(gradient[i]));
+        auto const bits = static_cast<std::int32_t>(to_bits(preconditioner.ratio(y)));
+        largest = bits > largest ? bits : largest;
+    }
+    return from_bits<T>(static_cast<Bits<T>>(largest)) < Preconditioner::near_limit;
+}
+
+template <class P, class M, class Preconditioner>
+void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
+    auto* const x = static_cast<P*>(x_);
+    auto const* const gradient = static_cast<P const*>(gradient_);
+    if constexpr (Preconditioner::has_near) {
+        constexpr std::size_t strip = 512;  // stays in the first cache for the second reading
+        constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
+        for (std::size_t i = 0; i < n; i += strip) {
+            std::size_t const size = n - i < strip ? n - i : strip;
+            void* const part = momentum ? static_cast<char*>(momentum) + i * bytes : nullptr;
+            if (all_near<P, Preconditioner>(x + i, gradient + i, size, step))
+                walk<P, M, true, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+            else
+                walk<P, M, false, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+        }
+    } else {
+        walk<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
     }
 }
 
