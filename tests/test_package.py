@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 import npgm
+from npgm import _native
 
 
 def test_import_needs_the_core_alone_and_loads_nothing_heavy():
@@ -35,3 +37,25 @@ def test_public_names_are_documented(name):
 
 def test_python_numbers_are_accepted():
     assert float(npgm.Cosh().precondition(1.5)) == np.arcsinh(1.5)
+
+
+def test_without_the_module_the_package_works_and_says_how_to_get_it():
+    code = (
+        "import sys; sys.modules['npgm._native._core'] = None\n"
+        "import torch, npgm.torch\n"
+        "p = torch.nn.Parameter(torch.ones(2)); p.grad = torch.ones(2)\n"
+        "npgm.torch.SHGD([p], lr=0.5).step()\n"
+        "assert (p < 1).all()\n"
+        "try:\n"
+        "    npgm.torch.SHGD([p], lr=0.5, fused=True)\n"
+        "except RuntimeError as error:\n"
+        "    assert 'install npgm again with a C++20 compiler' in str(error), error\n"
+        "else:\n"
+        "    raise AssertionError\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.skipif("NPGM_PURE_PYTHON" in os.environ, reason="asked to do without")
+def test_the_native_module_is_built():
+    assert _native.available(), "install npgm again; the tests of the fused steps would be skipped"

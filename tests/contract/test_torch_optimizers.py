@@ -10,7 +10,7 @@ import torch
 
 import npgm
 import npgm.torch
-from npgm import references
+from npgm import _native, references
 
 STEPS = 100
 SHAPES = [(3, 4), (), (0, 2), (7,), (2, 3, 4, 4)]
@@ -26,6 +26,8 @@ OPTIMIZERS = {
 } | {name: name for name in references.names()}
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
 
+FUSED = pytest.param({"fused": True}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
+each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
 each_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
 
 
@@ -99,7 +101,7 @@ def assert_close(params, xs, dtype):
 
 @each_optimizer
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, {"differentiable": True}], ids=str)
+@pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, {"differentiable": True}, FUSED], ids=str)
 def test_trajectory_is_the_definition(name, dtype, path):
     params, optimizer = run(name, dtype, leaf="differentiable" not in path, **path)
     assert_close(params, definition(OPTIMIZERS[name]), dtype)
@@ -108,7 +110,7 @@ def test_trajectory_is_the_definition(name, dtype, path):
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
-@pytest.mark.parametrize("foreach", [False, True])
+@each_path
 @pytest.mark.parametrize(
     "options",
     [
@@ -122,21 +124,21 @@ def test_trajectory_is_the_definition(name, dtype, path):
 )
 @pytest.mark.parametrize("tensor_lr", [False, True])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip", "raise"])
-def test_trajectory_of_each_option_is_the_definition(name, foreach, options, tensor_lr, nonfinite):
+def test_trajectory_of_each_option_is_the_definition(name, path, options, tensor_lr, nonfinite):
     changes = {"decoupled_weight_decay" if key == "decoupled" else key: value for key, value in options.items()}
     lr = torch.tensor([0.05], dtype=torch.float64) if tensor_lr else 0.05
-    params, _ = run(name, torch.float64, foreach=foreach, lr=lr, nonfinite=nonfinite, **changes)
+    params, _ = run(name, torch.float64, lr=lr, nonfinite=nonfinite, **path, **changes)
     assert_close(params, definition(name, **options), torch.float64)
 
 
 @pytest.mark.parametrize("name", references.names())
-@pytest.mark.parametrize("foreach", [False, True])
+@each_path
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_low_precision_is_float32_rounded_in_the_end(name, foreach, dtype):
+def test_low_precision_is_float32_rounded_in_the_end(name, path, dtype):
     torch.manual_seed(0)
     lows = [torch.nn.Parameter(torch.randn(shape).to(dtype)) for shape in SHAPES]
     wides = [torch.nn.Parameter(low.detach().float()) for low in lows]
-    options = {"foreach": foreach, "reference": name, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
+    options = path | {"reference": name, "lr": 0.1, "momentum": 0.9, "weight_decay": 0.1}
     low_optimizer = npgm.torch.NPGM(lows, momentum_dtype=torch.float32, **options)
     wide_optimizer = npgm.torch.NPGM(wides, **options)
     for _ in range(3):
@@ -154,12 +156,12 @@ def test_low_precision_is_float32_rounded_in_the_end(name, foreach, dtype):
 
 
 @pytest.mark.parametrize("name", references.names())
-@pytest.mark.parametrize("foreach", [False, True])
-def test_complex_parameters_are_pairs_of_reals(name, foreach):
+@each_path
+def test_complex_parameters_are_pairs_of_reals(name, path):
     torch.manual_seed(0)
     z = torch.nn.Parameter(torch.randn(3, 2, dtype=torch.complex128))
     x = torch.nn.Parameter(torch.view_as_real(z.detach()).clone())
-    optimizers = [npgm.torch.NPGM([p], 0.1, 0.9, name, 0.1, foreach=foreach, nonfinite="skip") for p in (z, x)]
+    optimizers = [npgm.torch.NPGM([p], 0.1, 0.9, name, 0.1, nonfinite="skip", **path) for p in (z, x)]
     for _ in range(5):
         z.grad = 3 * torch.randn_like(z)
         x.grad = torch.view_as_real(z.grad)

@@ -346,5 +346,5 @@ def test_defaults_changed_to_foreach(monkeypatch):
     monkeypatch.setattr(functional.MultiTensor, "__init__", lambda self, *a: (made.append(1), original(self, *a))[1])
     param = Parameter(torch.ones(2))
     param.grad = torch.ones(2)
-    NPGM([param], 0.1).step()
+    NPGM([param], 0.1, fused=False).step()
     assert made

@@ -1,7 +1,7 @@
 """One step of the preconditioned gradient method on tensors: the paths that `npgm.torch.NPGM` chooses from.
 
-The mathematics is that of `npgm.references`. A path is a `Block`: it lays out the gradients as one tensor on which the
-preconditioner acts, and moves the parameters along the result.
+The mathematics is that of `npgm.references`. A path is a `Block`: it tells the norms of its gradients and moves its
+parameters, by operations of torch or by the native steps of `npgm.torch.fused`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.optim.optimizer import _default_to_fused_or_foreach
 
 from npgm._array import as_real_array
 from npgm.references import Isotropic, Reference
-from npgm.torch import norms
+from npgm.torch import fused, norms
 from npgm.torch.norms import ProcessGroups, working_dtype
 
 # known before torch.compile traces a step
@@ -45,6 +45,7 @@ class Batch:
     nonfinite: str
     foreach: bool | None
     differentiable: bool
+    fused: bool | None
 
 
 def step(batches: Sequence[Batch], grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
@@ -61,7 +62,7 @@ def step(batches: Sequence[Batch], grad_scale: Tensor | None = None, found_inf: 
     coefficients = _coefficients(maxima)
     keep = _keep(blocks, maxima, found_inf)
     for block in blocks:
-        block.move(block.direction(coefficients.get(block)), keep)
+        block.move(coefficients.get(block), keep)
 
 
 def largest(parameters: Sequence[Tensor], gradients: Sequence[Tensor]) -> list[Tensor]:
@@ -98,19 +99,51 @@ class _Piece:
 
 
 class Block(ABC):
-    """Tensors of one group that are moved together, by operations on one tensor that holds all their gradients."""
+    """Tensors of one group that are moved together."""
 
     def __init__(self, batch: Batch, index: int, process_groups: ProcessGroups) -> None:
         self.batch = batch
         self.index = index
         self.process_groups = process_groups
+        self.per_tensor = False
+        """Whether there is a norm for each tensor."""
+
+    @abstractmethod
+    def largest(self) -> Tensor:
+        """See `norms.Bounded`."""
+
+    @abstractmethod
+    def norm(self, m: Tensor) -> Tensor:
+        """See `norms.Measurable`."""
+
+    @abstractmethod
+    def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
+        """Move the parameters, if ``keep`` is not False.
+
+        Args:
+            coefficient: by what an isotropic φ multiplies the gradients; None for a separable one.
+            keep: without dimensions.
+        """
+
+    @property
+    def decay(self) -> float:
+        """The decoupled weight decay."""
+        return self.batch.weight_decay if self.batch.decoupled_weight_decay else 0.0
+
+    @property
+    def coupled_decay(self) -> float:
+        return 0.0 if self.batch.decoupled_weight_decay else self.batch.weight_decay
+
+
+class Composed(Block):
+    """A block that works by operations of torch on one tensor that holds all its gradients."""
 
     @abstractmethod
     def gradient(self) -> Tensor:
         """The gradient of the loss to minimise, decay included, in the working dtype."""
 
     @abstractmethod
-    def move(self, u: Tensor, keep: Tensor | None) -> None:
+    def follow(self, u: Tensor, keep: Tensor | None) -> None:
         """Take the direction u into the momentum and move the parameters, if ``keep`` is not False."""
 
     def largest(self) -> Tensor:
@@ -119,6 +152,9 @@ class Block(ABC):
     def norm(self, m: Tensor) -> Tensor:
         norm: Tensor = torch.linalg.vector_norm(self.gradient() / m.reshape(()))
         return norm.reshape(1)
+
+    def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
+        self.follow(self.direction(coefficient), keep)
 
     def direction(self, coefficient: Tensor | None) -> Tensor:
         """∇φ* of the gradient, which for an isotropic φ is a multiple of it."""
@@ -142,17 +178,8 @@ class Block(ABC):
         weight = 1.0 - self.batch.momentum
         return weight if keep is None else weight * keep.to(u)
 
-    @property
-    def decay(self) -> float:
-        """The decoupled weight decay."""
-        return self.batch.weight_decay if self.batch.decoupled_weight_decay else 0.0
 
-    @property
-    def coupled_decay(self) -> float:
-        return 0.0 if self.batch.decoupled_weight_decay else self.batch.weight_decay
-
-
-class SingleTensor(Block):
+class SingleTensor(Composed):
     """One parameter. Its gradient is computed anew each time it is needed, so that no copy of all of them is held."""
 
     def __init__(self, batch: Batch, index: int, piece: _Piece, grad_scale: Tensor | None) -> None:
@@ -181,7 +208,7 @@ class SingleTensor(Block):
             y = y.add(self.parameter, alpha=self.coupled_decay)
         return y
 
-    def move(self, u: Tensor, keep: Tensor | None) -> None:
+    def follow(self, u: Tensor, keep: Tensor | None) -> None:
         if keep is not None:
             u = torch.where(keep.to(u.device), u, 0.0)
         if self.buffer is not None:
@@ -209,7 +236,7 @@ class SingleTensor(Block):
             self.parameter.copy_(x)
 
 
-class MultiTensor(Block):
+class MultiTensor(Composed):
     """Parameters of one dtype on one device, by `torch._foreach_*` and a flat copy of the gradients.
 
     There is no foreach form of most preconditioners; on the flat copy each of their operations is one launch.
@@ -250,7 +277,7 @@ class MultiTensor(Block):
             return super().direction(coefficient)
         return self.flat.mul_(self._spread(coefficient) if self.per_tensor else coefficient.reshape(()))
 
-    def move(self, u: Tensor, keep: Tensor | None) -> None:
+    def follow(self, u: Tensor, keep: Tensor | None) -> None:
         if keep is not None:
             u = torch.where(keep.to(u.device), u, 0.0)
         updates = self.views if u is self.flat else _split(u, self.parameters)
@@ -287,23 +314,89 @@ class MultiTensor(Block):
         return torch.cat([v.expand(p.numel()) for v, p in zip(values.unbind(), self.parameters, strict=True)])
 
 
+class Fused(Block):
+    """Parameters of one dtype on the CPU, by one call of the native module for a step and one for norms."""
+
+    def __init__(
+        self,
+        batch: Batch,
+        index: int,
+        tensors: tuple[list[Tensor], list[Tensor], list[Tensor]],
+        grad_scale: Tensor | None,
+    ) -> None:
+        super().__init__(batch, index, ())
+        self.parameters, self.gradients, self.buffers = tensors
+        self.grad_scale = None if grad_scale is None else grad_scale.to("cpu")
+        self.per_tensor = isinstance(batch.reference, Isotropic) and batch.scope == "tensor"
+
+    def largest(self) -> Tensor:
+        norms: Tensor = torch.ops.npgm.norms(
+            self.parameters,
+            self.gradients,
+            self.grad_scale,
+            maximize=self.batch.maximize,
+            decay=self.coupled_decay,
+            per_tensor=self.per_tensor,
+        )
+        self.maxima, self.ratios = norms[0], norms[1]
+        return self.maxima
+
+    def norm(self, m: Tensor) -> Tensor:
+        scaled = (self.maxima > 0) & torch.isfinite(self.maxima)
+        norm: Tensor = self.ratios * (torch.where(scaled, self.maxima, 1.0) / m)
+        return norm
+
+    def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
+        phi, lr = self.batch.reference, self.batch.lr
+        torch.ops.npgm.step_(
+            self.parameters,
+            self.gradients,
+            self.buffers,
+            coefficient,
+            # a product, since a float by itself would be compiled in as a constant
+            (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(()),
+            self.grad_scale,
+            None if keep is None else keep.to("cpu"),
+            kernel="" if isinstance(phi, Isotropic) else fused.kernel(phi),
+            scale=phi.scale,
+            weight=1.0 - self.batch.momentum,
+            coupled_decay=self.coupled_decay,
+            decoupled_decay=self.decay,
+            maximize=self.batch.maximize,
+        )
+
+
 def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
+    foreach, try_fused = batch.foreach, batch.fused
+    if try_fused is None:
+        try_fused = foreach is None and not batch.differentiable and fused.accepts(batch.reference)
+    if try_fused and not torch.compiler.is_compiling():
+        tensors = (batch.parameters, batch.gradients, batch.buffers)
+        if fused.accepts_together(*tensors):
+            return [Fused(batch, index, tensors, grad_scale)]
+
     buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
-    pieces = [_Piece.of(*tensors) for tensors in zip(batch.parameters, batch.gradients, buffers, strict=True)]
-    foreach = batch.foreach
+    pieces = [_Piece.of(*each) for each in zip(batch.parameters, batch.gradients, buffers, strict=True)]
     if foreach is None:
         _, foreach = _default_to_fused_or_foreach([piece.parameter for piece in pieces], batch.differentiable)
-    alone, together = [], defaultdict(list)
+    alone: list[_Piece] = []
+    together: defaultdict[Any, list[_Piece]] = defaultdict(list)
+    native: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
     for piece in pieces:
-        if foreach and not piece.gradient.is_sparse:
-            parameter, buffer = piece.parameter, piece.buffer
-            dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
+        parameter, gradient, buffer = piece.parameter, piece.gradient, piece.buffer
+        dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
+        if try_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
+            for members, tensor in zip(native[dtypes], (parameter, gradient, buffer), strict=True):
+                if tensor is not None:
+                    members.append(tensor)
+        elif foreach and not gradient.is_sparse:
             together[parameter.device, dtypes, piece.process_groups].append(piece)
         else:
             alone.append(piece)
     return [
         *(SingleTensor(batch, index, piece, grad_scale) for piece in alone),
-        *(MultiTensor(batch, index, members, grad_scale) for members in together.values()),
+        *(MultiTensor(batch, index, pieces, grad_scale) for pieces in together.values()),
+        *(Fused(batch, index, tensors, grad_scale) for tensors in native.values()),
     ]
 
 
@@ -360,14 +453,9 @@ def _split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
     """Return views of ``flat`` of the shapes of ``like``, and of their strides where those fill the memory."""
     parts = torch.split(flat, [t.numel() for t in like])
     return [
-        part.view(t.shape) if t.is_contiguous() or not _is_dense(t) else part.as_strided(t.shape, t.stride())
+        part.view(t.shape) if t.is_contiguous() or not fused.is_dense(t) else part.as_strided(t.shape, t.stride())
         for part, t in zip(parts, like, strict=True)
     ]
-
-
-def _is_dense(tensor: Tensor) -> bool:
-    span = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return span == tensor.numel()
 
 
 def _as_real(gradient: Tensor) -> Tensor:

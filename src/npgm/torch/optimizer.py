@@ -15,6 +15,7 @@ from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
 from npgm.references import Isotropic, Reference, Separable, lifts, reference
 from npgm.torch import functional, norms
+from npgm.torch import fused as native
 
 SCOPES = ("global", "group", "tensor")
 NONFINITE = ("propagate", "skip", "raise")
@@ -63,6 +64,9 @@ class NPGM(Optimizer):
         capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
             a tensor on the device.
         differentiable: whether autograd goes through the step.
+        fused: whether to take the step of all parameters in one pass of the native module, on the CPU. If None, it is
+            chosen where it can be: it needs an isotropic φ or a kernel of npgm's own. Parameters whose gradient or
+            momentum is laid out otherwise in memory are moved one by one.
 
     Raises:
         TypeError, ValueError: if an option is not accepted, in any group.
@@ -98,6 +102,7 @@ class NPGM(Optimizer):
         foreach: bool | None = None,
         capturable: bool = False,
         differentiable: bool = False,
+        fused: bool | None = None,
     ) -> None:
         defaults = {
             "lr": lr,
@@ -114,6 +119,7 @@ class NPGM(Optimizer):
             "foreach": foreach,
             "capturable": capturable,
             "differentiable": differentiable,
+            "fused": fused,
         }
         super().__init__(params, _checked(defaults))
 
@@ -128,6 +134,7 @@ class NPGM(Optimizer):
             group.setdefault("foreach", None)
             group.setdefault("capturable", False)
             group.setdefault("differentiable", False)
+            group.setdefault("fused", None)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with its own options; see `torch.optim.Optimizer.add_param_group`."""
@@ -142,6 +149,16 @@ class NPGM(Optimizer):
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
+        if self.param_groups[-1]["fused"]:
+            for parameter in self.param_groups[-1]["params"]:
+                real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+                if not native.accepts_parameter(real.detach()):
+                    self.param_groups.pop()
+                    raise ValueError(
+                        "`fused=True` requires all the params to be dense floating point Tensors on the CPU, not "
+                        f"{type(parameter).__name__} of {parameter.dtype} on {parameter.device} with strides "
+                        f"{parameter.stride()} of shape {tuple(parameter.shape)}"
+                    )
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -182,6 +199,7 @@ class NPGM(Optimizer):
                     nonfinite=group["nonfinite"],
                     foreach=group["foreach"],
                     differentiable=group["differentiable"],
+                    fused=group["fused"],
                 )
             )
         functional.step(batches, getattr(self, "grad_scale", None), found_inf)
@@ -226,12 +244,14 @@ class NPGM(Optimizer):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], buffers: list[Tensor]
     ) -> bool:
         # torch.compile runs a method of this name outside of the graph
+        has_momentum = group["momentum"] != 0
         for parameter in group["params"]:
-            if parameter.grad is None:
+            gradient = parameter.grad
+            if gradient is None:
                 continue
             params.append(parameter)
-            grads.append(parameter.grad)
-            if group["momentum"] != 0:
+            grads.append(gradient)
+            if has_momentum:
                 state = self.state[parameter]
                 if "momentum_buffer" not in state:
                     dtype = _momentum_dtype(parameter, group["momentum_dtype"])
@@ -245,25 +265,31 @@ class NPGM(Optimizer):
         """Raise for gradients that are not supported, before anything has changed."""
         named: list[tuple[str, Tensor, Tensor]] = []
         for i, group in enumerate(self.param_groups):
+            isotropic = group["reference"].startswith(Isotropic.lift)
+            fused, differentiable, raises = group["fused"], group["differentiable"], group["nonfinite"] == "raise"
             for j, parameter in enumerate(group["params"]):
                 gradient = parameter.grad
                 if gradient is None:
                     continue
-                name = group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
-                if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
+                layout = gradient.layout
+                if parameter.layout != torch.strided or layout not in (torch.strided, torch.sparse_coo):
                     raise RuntimeError(
-                        f"{name} has the layout {parameter.layout} and its gradient {gradient.layout}; supported are "
-                        "torch.strided, and torch.sparse_coo for gradients"
+                        f"{_name(group, i, j)} has the layout {parameter.layout} and its gradient {layout}; supported "
+                        "are torch.strided, and torch.sparse_coo for gradients"
                     )
-                if norms.is_dtensor(parameter) and group["differentiable"]:
-                    raise RuntimeError(f"{name} is a DTensor, which differentiable=True does not support")
-                if getattr(parameter, "_is_flat_param", False) and group["reference"].startswith(Isotropic.lift):
+                if fused and layout != torch.strided:
                     raise RuntimeError(
-                        f"{name} is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp."
-                        "fully_shard, or a separable reference function"
+                        f"{_name(group, i, j)} has a sparse gradient, which `fused=True` does not support"
                     )
-                if group["nonfinite"] == "raise":
-                    named.append((name, parameter, gradient))
+                if differentiable and norms.is_dtensor(parameter):
+                    raise RuntimeError(f"{_name(group, i, j)} is a DTensor, which differentiable=True does not support")
+                if isotropic and getattr(parameter, "_is_flat_param", False):
+                    raise RuntimeError(
+                        f"{_name(group, i, j)} is a shard of FSDP1, whose norm cannot be known; use "
+                        "torch.distributed.fsdp.fully_shard, or a separable reference function"
+                    )
+                if raises:
+                    named.append((_name(group, i, j), parameter, gradient))
         if named and (found_inf is None or not found_inf.any()):  # what a GradScaler has found, it skips
             names, parameters, gradients = zip(*named, strict=True)
             largest = functional.largest(parameters, gradients)
@@ -283,6 +309,7 @@ class _Options(TypedDict, total=False):
     foreach: bool | None
     capturable: bool
     differentiable: bool
+    fused: bool | None
 
 
 class _Named(NPGM):
@@ -351,6 +378,10 @@ def _checked_reference(group: dict[str, Any]) -> Reference:
     return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
 
 
+def _name(group: dict[str, Any], i: int, j: int) -> str:
+    return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
+
+
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
     if dtype is None:
         return parameter.dtype
@@ -371,18 +402,26 @@ def _checked(group: dict[str, Any]) -> dict[str, Any]:
     for name in ("decoupled_weight_decay", "maximize", "capturable", "differentiable"):
         if not isinstance(group[name], bool):
             raise TypeError(f"{name} must be a bool, not {group[name]!r}")
-    if not (group["foreach"] is None or isinstance(group["foreach"], bool)):
-        raise TypeError(f"foreach must be a bool or None, not {group['foreach']!r}")
+    for name in ("foreach", "fused"):
+        if not (group[name] is None or isinstance(group[name], bool)):
+            raise TypeError(f"{name} must be a bool or None, not {group[name]!r}")
     dtype = group["momentum_dtype"]
     if not (dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point)):
         raise TypeError(f"momentum_dtype must be a real floating-point torch.dtype or None, not {dtype!r}")
     if group["foreach"] and group["differentiable"]:
         raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
+    if group["fused"] and group["foreach"]:
+        raise ValueError("`fused` and `foreach` cannot be `True` together.")
+    if group["fused"] and group["differentiable"]:
+        raise ValueError("`fused` does not support `differentiable`.")
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
+    phi = _checked_reference(group)
+    if group["fused"]:
+        native.require(phi)
     return group | {
         "lr": lr,
         "momentum": _validate.fraction("momentum", group["momentum"]),
         "weight_decay": _validate.nonnegative("weight_decay", group["weight_decay"]),
-        **_stored(_checked_reference(group)),
+        **_stored(phi),
     }

@@ -1,0 +1,199 @@
+#include "driver.hpp"
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <stdexcept>
+
+namespace npgm {
+namespace {
+
+// A block is the unit of work and of summation. Its size is fixed, so that a sum does not depend on the threads.
+constexpr std::size_t block_size = 16384;
+// A thread takes so many entries at a time: enough to pay for the way to it, few enough to even out other load.
+constexpr std::size_t chunk_size = 8 * block_size;
+
+std::size_t size_of(Dtype dtype) {
+    switch (dtype) {
+        case Dtype::float64: return 8;
+        case Dtype::float32: return 4;
+        case Dtype::bfloat16:
+        case Dtype::float16: return 2;
+        case Dtype::none: break;
+    }
+    return 0;
+}
+
+std::vector<Instructions const*> available() {
+    std::vector<Instructions const*> result;
+#if defined(NPGM_X86)
+    __builtin_cpu_init();
+    bool const has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+        result.push_back(&avx512);
+    if (has_avx2) result.push_back(&avx2);
+#endif
+    result.push_back(&baseline);
+    return result;
+}
+
+std::atomic<Instructions const*> chosen{available().front()};
+
+struct Block {
+    std::size_t tensor, offset, size;
+};
+
+std::vector<Block> blocks_of(std::span<std::size_t const> sizes) {
+    std::vector<Block> blocks;
+    blocks.reserve(sizes.size());
+    for (std::size_t tensor = 0; tensor < sizes.size(); ++tensor)
+        for (std::size_t offset = 0; offset < sizes[tensor]; offset += block_size)
+            blocks.push_back({tensor, offset, std::min(block_size, sizes[tensor] - offset)});
+    return blocks;
+}
+
+// Call `work(i)` for each block, on up to `threads` threads.
+template <class Work>
+void for_each(std::vector<Block> const& blocks, [[maybe_unused]] int threads, Work const& work) {
+    std::size_t total = 0;
+    std::vector<std::size_t> starts;  // of chunks
+    for (std::size_t i = 0; i < blocks.size(); ++i) {
+        if (total / chunk_size >= starts.size()) starts.push_back(i);
+        total += blocks[i].size;
+    }
+    std::size_t const chunks = starts.size();
+    starts.push_back(blocks.size());
+    std::atomic<std::size_t> next{0};
+    auto const take = [&] {
+        for (std::size_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;)
+            for (std::size_t i = starts[chunk]; i < starts[chunk + 1]; ++i) work(i);
+    };
+#if defined(_OPENMP)
+    int const useful = static_cast<int>(std::min<std::size_t>(chunks, static_cast<std::size_t>(std::max(threads, 1))));
+    if (useful > 1) {
+#pragma omp parallel num_threads(useful)
+        take();
+        return;
+    }
+#endif
+    take();
+}
+
+template <class T>
+T* at(std::uintptr_t address, std::size_t offset, std::size_t bytes) {
+    return reinterpret_cast<T*>(address + offset * bytes);
+}
+
+void check(Tensors const& tensors) {
+    std::size_t const count = tensors.sizes.size();
+    if (tensors.parameters.size() != count || tensors.gradients.size() != count ||
+        (!tensors.momentum.empty() && tensors.momentum.size() != count))
+        throw std::invalid_argument("there must be as many gradients, momentum buffers and sizes as parameters");
+    if (tensors.momentum.empty() != (tensors.momentum_dtype == Dtype::none) && count != 0)
+        throw std::invalid_argument("momentum buffers and their dtype must be given together");
+}
+
+// A tensor that is written must share no memory with another: the result would depend on the order.
+void refuse_overlap(Tensors const& tensors) {
+    struct Range {
+        std::uintptr_t first, last;
+        bool written;
+    };
+    std::vector<Range> ranges;
+    ranges.reserve(3 * tensors.sizes.size());
+    auto const add = [&](std::vector<std::uintptr_t> const& addresses, Dtype dtype, bool written) {
+        for (std::size_t i = 0; i < addresses.size(); ++i)
+            if (tensors.sizes[i] != 0)
+                ranges.push_back({addresses[i], addresses[i] + tensors.sizes[i] * size_of(dtype), written});
+    };
+    add(tensors.parameters, tensors.dtype, true);
+    add(tensors.momentum, tensors.momentum_dtype, true);
+    add(tensors.gradients, tensors.dtype, false);
+    std::sort(ranges.begin(), ranges.end(), [](Range const& a, Range const& b) { return a.first < b.first; });
+    std::uintptr_t end = 0, written_end = 0;
+    for (Range const& range : ranges) {
+        if (range.first < (range.written ? end : written_end))
+            throw std::invalid_argument("parameters, gradients and momentum buffers overlap in memory");
+        end = std::max(end, range.last);
+        if (range.written) written_end = std::max(written_end, range.last);
+    }
+}
+
+// Moments of several blocks as those of one, in the order of the calls.
+void merge(Moments& sum, Moments const& part) {
+    sum.largest = part.largest > sum.largest || std::isnan(part.largest) ? part.largest : sum.largest;
+    if (part.unit > sum.unit) {
+        double const ratio = sum.unit / part.unit;
+        sum.squares = sum.squares * ratio * ratio + part.squares;
+        sum.unit = part.unit;
+    } else {
+        double const ratio = part.unit / sum.unit;
+        sum.squares += part.squares * ratio * ratio;
+    }
+}
+
+Norm norm_of(Moments const& moments) {
+    double const root = std::sqrt(moments.squares);
+    bool const scaled = moments.largest > 0.0 && std::isfinite(moments.largest);
+    return {moments.largest, scaled ? root * (moments.unit / moments.largest) : root};
+}
+
+}  // namespace
+
+void update(Tensors const& tensors, Map map, Step const& step, std::span<double const> factors, int threads) {
+    check(tensors);
+    std::size_t const needed = map == Map::isotropic ? tensors.sizes.size() : 0;
+    if (factors.size() != needed && !(factors.size() == 1 && needed != 0))
+        throw std::invalid_argument("an isotropic step needs one factor, or one for each tensor; a separable one none");
+    Update* const loop = chosen.load()->update(map, tensors.dtype, tensors.momentum_dtype);
+    if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
+    refuse_overlap(tensors);
+    auto const blocks = blocks_of(tensors.sizes);
+    std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
+    for_each(blocks, threads, [&](std::size_t i) {
+        auto const [tensor, offset, size] = blocks[i];
+        loop(at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
+             tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size,
+             step, factors.empty() ? 0.0 : factors[factors.size() == 1 ? 0 : tensor]);
+    });
+}
+
+std::vector<Norm> measure(Tensors const& tensors, Step const& step, bool per_tensor, int threads) {
+    check(tensors);
+    Instructions const& instructions = *chosen.load();
+    auto const find = step.coupled_decay != 0.0 ? instructions.measure_decayed : instructions.measure;
+    Measure* const loop = find(tensors.dtype);
+    if (loop == nullptr) throw std::invalid_argument("there is no fused norm for this dtype");
+    auto const blocks = blocks_of(tensors.sizes);
+    std::size_t const bytes = size_of(tensors.dtype);
+    std::vector<Moments> parts(blocks.size());
+    for_each(blocks, threads, [&](std::size_t i) {
+        auto const [tensor, offset, size] = blocks[i];
+        parts[i] = loop(at<void>(tensors.parameters[tensor], offset, bytes),
+                        at<void>(tensors.gradients[tensor], offset, bytes), size, step);
+    });
+    std::vector<Moments> sums(per_tensor ? tensors.sizes.size() : 1, Moments{0.0, 0x1p-1022, 0.0});
+    for (std::size_t i = 0; i < blocks.size(); ++i) merge(sums[per_tensor ? blocks[i].tensor : 0], parts[i]);
+    std::vector<Norm> result;
+    result.reserve(sums.size());
+    for (Moments const& sum : sums) result.push_back(norm_of(sum));
+    return result;
+}
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (Instructions const* instructions : available()) names.emplace_back(instructions->name);
+    return names;
+}
+
+void use_instruction_set(std::string_view name) {
+    for (Instructions const* instructions : available())
+        if (instructions->name == name) {
+            chosen = instructions;
+            return;
+        }
+    throw std::invalid_argument("this machine or this build does not have the instruction set " + std::string(name));
+}
+
+}  // namespace npgm

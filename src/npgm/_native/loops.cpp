@@ -1,0 +1,252 @@
+// Compiled several times, with the flags of one instruction set and its name in NPGM_INSTRUCTIONS. Nothing but that
+// name has linkage: a function shared with other files could be taken from here and meet a machine that lacks the
+// instructions. Hence no functions of the standard library.
+#include "loops.hpp"
+
+#include <type_traits>
+
+#include "kernels.hpp"
+
+namespace npgm {
+namespace {
+
+template <class P>
+using Working = decltype(load(P{}));
+
+template <class T>
+T narrowed(double value) {
+    return static_cast<T>(value > double(largest_finite<T>) ? double(largest_finite<T>) : value);
+}
+
+template <class T>
+class Isotropic {
+public:
+    static constexpr bool has_near = false;
+
+    Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
+    NPGM_INLINE T operator()(T y) const { return factor * y; }
+
+private:
+    T factor;
+};
+
+template <class T, class Kernel>
+class Separable {
+public:
+    static constexpr bool has_near = std::is_same_v<T, float> && requires { Kernel::near; };
+    static constexpr T near_limit = [] {
+        if constexpr (has_near) return Kernel::near;
+        return T(0);
+    }();
+
+    Separable(Step const& step, double) {
+        constexpr double range = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
+        constexpr double least = double(std::numeric_limits<T>::denorm_min());
+        double const scale = step.scale < least ? least : double(narrowed<T>(step.scale));
+        // the inverse of an extreme λ is no number of the dtype, but the product of two
+        double const power = scale < 1.0 / range ? part : scale > range ? 1.0 / part : 1.0;
+        first = T(power);
+        second = T(1.0 / (scale * power));
+    }
+    // |y|/λ, with quotients beyond the largest finite number cut off there
+    NPGM_INLINE T ratio(T y) const {
+        T const quotient = absolute(y) * first * second;
+        return quotient < largest_finite<T> ? quotient : largest_finite<T>;
+    }
+    NPGM_INLINE T operator()(T y) const {
+        return with_sign(Kernel::precondition(ratio(y)) + Kernel::limit * excess(y), y);
+    }
+    NPGM_INLINE T near(T y) const {
+        return with_sign(Kernel::precondition_near(ratio(y)) + Kernel::limit * excess(y), y);
+    }
+
+private:
+    // 0, or infinity or NaN where y is
+    NPGM_INLINE static T excess(T y) {
+        T const a = absolute(y);
+        return a - (a < largest_finite<T> ? a : largest_finite<T>);
+    }
+
+    T first, second;
+};
+
+// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `near` is whether all
+// arguments of the preconditioner are. Every number that the loop needs is a local one: what is a member of something
+// in memory would be read again in each turn.
+template <class P, class M, bool near, class Preconditioner>
+[[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
+    using T = Working<P>;
+    constexpr bool has_momentum = !std::is_void_v<M>;
+    using Stored = std::conditional_t<has_momentum, M, P>;
+    auto* const momentum = static_cast<Stored*>(momentum_);
+    Preconditioner const preconditioner(step, factor);
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
+    T const weight = T(step.weight), shrink = T(step.shrink), lr = T(step.lr);
+    bool const decays = step.coupled_decay != 0;
+#pragma omp simd
+    for (std::size_t i = 0; i < n; ++i) {
+        T const point = load(x[i]);
+        T const y = madd(decay, decays ? point : T(0), gradient_factor * load(gradient[i]));
+        T u;
+        if constexpr (near)
+            u = preconditioner.near(y);
+        else
+            u = preconditioner(y);
+        if constexpr (has_momentum) {
+            T const mean = load(momentum[i]);
+            u = madd(weight, u - mean, mean);
+            momentum[i] = store<Stored>(u);
+        }
+        x[i] = store<P>(madd(-lr, u, shrink * point));
+    }
+}
+
+template <class P, class Preconditioner>
+[[gnu::noinline]] bool all_near(P const* x, P const* gradient, std::size_t n, Step const& step) {
+    using T = Working<P>;
+    Preconditioner const preconditioner(step, 0.0);
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
+    bool const decays = step.coupled_decay != 0;
+    // numbers that are not negative are ordered as their bits are, of which a maximum is vectorised everywhere
+    std::int32_t largest = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+        T const y = madd(decay, decays ? load(x[i]) : T(0), gradient_factor * load(gradient[i]));
+        auto const bits = static_cast<std::int32_t>(to_bits(preconditioner.ratio(y)));
+        largest = bits > largest ? bits : largest;
+    }
+    return from_bits<T>(static_cast<Bits<T>>(largest)) < Preconditioner::near_limit;
+}
+
+template <class P, class M, class Preconditioner>
+void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
+    auto* const x = static_cast<P*>(x_);
+    auto const* const gradient = static_cast<P const*>(gradient_);
+    if constexpr (Preconditioner::has_near) {
+        constexpr std::size_t strip = 512;  // stays in the first cache for the second reading
+        constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
+        for (std::size_t i = 0; i < n; i += strip) {
+            std::size_t const size = n - i < strip ? n - i : strip;
+            void* const part = momentum ? static_cast<char*>(momentum) + i * bytes : nullptr;
+            if (all_near<P, Preconditioner>(x + i, gradient + i, size, step))
+                walk<P, M, true, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+            else
+                walk<P, M, false, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+        }
+    } else {
+        walk<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
+    }
+}
+
+// The sums are taken in double precision and in a fixed order: by the place of an entry modulo `lanes`, then over the
+// lanes. A sum of squares of floats neither overflows nor underflows there; doubles are scaled by their largest.
+template <class P, bool decays>
+Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const& step) {
+    using T = Working<P>;
+    constexpr std::size_t lanes = 32;
+    auto const* const x = static_cast<P const*>(x_);
+    auto const* const gradient = static_cast<P const*>(gradient_);
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
+    auto const y = [&](std::size_t i) __attribute__((always_inline)) {
+        T const scaled = gradient_factor * load(gradient[i]);
+        if constexpr (decays) return madd(decay, load(x[i]), scaled);
+        return scaled;
+    };
+
+    T largest[lanes] = {};
+    double squares[lanes] = {}, unit = 1.0, inverse = 1.0;
+    auto const take_largest = [&](std::size_t lane, T value) __attribute__((always_inline)) {
+        T const a = absolute(value);
+        largest[lane] = a > largest[lane] ? a : largest[lane];
+    };
+    auto const take_square = [&](std::size_t lane, T value) __attribute__((always_inline)) {
+        double const scaled = double(value) * inverse;
+        squares[lane] = madd(scaled, scaled, squares[lane]);
+    };
+    auto const each = [&](auto take) __attribute__((always_inline)) {
+        std::size_t i = 0;
+        for (; i + lanes <= n; i += lanes) {
+#pragma omp simd
+            for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, y(i + lane));
+        }
+        for (std::size_t lane = 0; i + lane < n; ++lane) take(lane, y(i + lane));
+    };
+    auto const maximum = [&] {
+        T result = largest[0];
+        for (T value : largest) result = value > result ? value : result;
+        return result;
+    };
+
+    if constexpr (sizeof(T) == 8) {
+        each(take_largest);
+        T const top = maximum();
+        if (top > 0 && is_finite(top)) {
+            // the power of two below, kept where it and its inverse are normal numbers
+            double const low = top < 0x1p-1000 ? 0x1p-1000 : top > 0x1p1000 ? 0x1p1000 : top;
+            unit = from_bits<double>(to_bits(low) & 0x7ff0000000000000u);
+            inverse = 1.0 / unit;
+        }
+        each(take_square);
+    } else {
+        each([&](std::size_t lane, T value) __attribute__((always_inline)) {
+            take_largest(lane, value);
+            take_square(lane, value);
+        });
+    }
+    double total = 0.0;
+    for (double value : squares) total += value;
+    // a comparison passes over NaN, a sum does not
+    return {total == total ? double(maximum()) : total, unit, total};
+}
+
+template <class P, class M>
+Update* find(Map map) {
+    using T = Working<P>;
+    switch (map) {
+#define NPGM_CASE(name) \
+    case Map::name: return update<P, M, Separable<T, name>>;
+        NPGM_KERNELS(NPGM_CASE)
+#undef NPGM_CASE
+        case Map::isotropic: return update<P, M, Isotropic<T>>;
+    }
+    return nullptr;
+}
+
+template <class P>
+Update* find(Map map, Dtype own, Dtype momentum) {
+    if (momentum == Dtype::none) return find<P, void>(map);
+    if (momentum == own) return find<P, P>(map);
+    if (momentum == Dtype::float32 && sizeof(P) == 2) return find<P, float>(map);
+    return nullptr;
+}
+
+Update* find_update(Map map, Dtype parameter, Dtype momentum) {
+    switch (parameter) {
+        case Dtype::float32: return find<float>(map, parameter, momentum);
+        case Dtype::float64: return find<double>(map, parameter, momentum);
+        case Dtype::bfloat16: return find<Bfloat16>(map, parameter, momentum);
+        case Dtype::float16: return find<Float16>(map, parameter, momentum);
+        case Dtype::none: break;
+    }
+    return nullptr;
+}
+
+template <bool decays>
+Measure* find_measure(Dtype parameter) {
+    switch (parameter) {
+        case Dtype::float32: return measure<float, decays>;
+        case Dtype::float64: return measure<double, decays>;
+        case Dtype::bfloat16: return measure<Bfloat16, decays>;
+        case Dtype::float16: return measure<Float16, decays>;
+        case Dtype::none: break;
+    }
+    return nullptr;
+}
+
+}  // namespace
+
+#define NPGM_TEXT_OF(name) #name
+#define NPGM_TEXT(name) NPGM_TEXT_OF(name)
+Instructions const NPGM_INSTRUCTIONS{NPGM_TEXT(NPGM_INSTRUCTIONS), find_update, find_measure<false>,
+                                     find_measure<true>};
+
+}  // namespace npgm

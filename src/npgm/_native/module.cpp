@@ -1,0 +1,92 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+#include "driver.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using Addresses = std::vector<std::uintptr_t>;
+using Sizes = std::vector<std::size_t>;
+
+#define NPGM_TEXT(name) #name,
+constexpr std::string_view kernel_names[] = {NPGM_KERNELS(NPGM_TEXT)};
+#undef NPGM_TEXT
+
+npgm::Dtype dtype_of(std::string_view name) {
+    if (name == "float32") return npgm::Dtype::float32;
+    if (name == "float64") return npgm::Dtype::float64;
+    if (name == "bfloat16") return npgm::Dtype::bfloat16;
+    if (name == "float16") return npgm::Dtype::float16;
+    throw std::invalid_argument("there is no fused step for the dtype " + std::string(name));
+}
+
+npgm::Map map_of(std::string_view kernel) {
+    auto const* const found = std::find(std::begin(kernel_names), std::end(kernel_names), kernel);
+    if (found == std::end(kernel_names))
+        throw std::invalid_argument("there is no fused step for the kernel " + std::string(kernel));
+    return static_cast<npgm::Map>(found - std::begin(kernel_names));
+}
+
+}  // namespace
+
+NB_MODULE(_core, m) {
+    m.attr("kernels") = nb::cast(std::vector<std::string>(std::begin(kernel_names), std::end(kernel_names)));
+    m.attr("dtypes") = nb::cast(std::vector<std::string>{"float32", "float64", "bfloat16", "float16"});
+    m.def("instruction_sets", npgm::instruction_sets);
+    m.def("use_instruction_set", npgm::use_instruction_set, "name"_a);
+
+    m.def(
+        "update",
+        [](Addresses parameters, Addresses gradients, Addresses momentum, Sizes sizes, std::string_view dtype,
+           std::string_view momentum_dtype, std::string_view kernel, std::vector<double> factors,
+           double gradient_factor, double coupled_decay, double scale, double weight, double shrink, double lr,
+           int threads) {
+            npgm::Tensors const tensors{
+                std::move(parameters),
+                std::move(gradients),
+                std::move(momentum),
+                std::move(sizes),
+                dtype_of(dtype),
+                momentum_dtype.empty() ? npgm::Dtype::none : dtype_of(momentum_dtype),
+            };
+            npgm::Map const map = kernel.empty() ? npgm::Map::isotropic : map_of(kernel);
+            npgm::Step const step{gradient_factor, coupled_decay, scale, weight, shrink, lr};
+            nb::gil_scoped_release const released;
+            npgm::update(tensors, map, step, factors, threads);
+        },
+        "parameters"_a, "gradients"_a, "momentum"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "momentum_dtype"_a,
+        "kernel"_a, "factors"_a, "gradient_factor"_a, "coupled_decay"_a, "scale"_a, "weight"_a, "shrink"_a, "lr"_a,
+        "threads"_a);
+
+    m.def(
+        "measure",
+        [](Addresses parameters, Addresses gradients, Sizes sizes, std::string_view dtype, double gradient_factor,
+           double coupled_decay, bool per_tensor, int threads) {
+            npgm::Tensors const tensors{std::move(parameters), std::move(gradients), {},
+                                        std::move(sizes),      dtype_of(dtype),      npgm::Dtype::none};
+            npgm::Step const step{gradient_factor, coupled_decay, 1.0, 1.0, 1.0, 0.0};
+            std::vector<npgm::Norm> norms;
+            {
+                nb::gil_scoped_release const released;
+                norms = npgm::measure(tensors, step, per_tensor, threads);
+            }
+            std::vector<double> largest, ratios;
+            for (npgm::Norm const& norm : norms) {
+                largest.push_back(norm.largest);
+                ratios.push_back(norm.ratio);
+            }
+            return std::pair(largest, ratios);
+        },
+        "parameters"_a, "gradients"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "gradient_factor"_a, "coupled_decay"_a,
+        "per_tensor"_a, "threads"_a);
+}

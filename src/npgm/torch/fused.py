@@ -1,0 +1,204 @@
+"""The fused path: all tensors of a dtype in one call of the native module, each read and written once.
+
+The native steps are custom operators, which `torch.compile` keeps in its graph. On the CPU only.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+import torch
+from torch import Tensor
+
+from npgm import _native, kernels
+from npgm.references import Isotropic, Reference
+
+DTYPES = {
+    dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+}
+
+_PLAIN = (Tensor, torch.nn.Parameter)  # the memory of a subclass may be something else
+_DTYPE, _LAYOUT, _IS_CPU = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
+_KERNELS: dict[type[kernels.Kernel], str] = (
+    {getattr(kernels, name): name for name in _native.core().kernels} if _native.available() else {}
+)
+
+
+def accepts(phi: Reference) -> bool:
+    """Whether there is a fused step for φ: for any isotropic one, and for the separable ones of npgm's own kernels.
+
+    False without the native module.
+    """
+    return _native.available() and (isinstance(phi, Isotropic) or type(phi.kernel) in _KERNELS)
+
+
+def kernel(phi: Reference) -> str:
+    """Return the native module's name for the kernel of a separable φ that is accepted."""
+    return _KERNELS[type(phi.kernel)]
+
+
+def require(phi: Reference) -> None:
+    """Raise an error that says what is missing, unless there is a fused step for φ.
+
+    Raises:
+        RuntimeError: if npgm was built without its native module.
+        ValueError: if there is no fused step for the kernel.
+    """
+    _native.core()
+    if not accepts(phi):
+        known = ", ".join(name for name in _KERNELS.values())
+        raise ValueError(f"`fused=True` has no separable step for the kernel {phi.kernel!r}; it has: {known}")
+
+
+def accepts_parameter(parameter: Tensor) -> bool:
+    """Whether there is a fused step for tensors such as ``parameter``, a view of real numbers where it is complex."""
+    return (
+        type(parameter) in _PLAIN
+        and parameter.is_cpu
+        and parameter.layout == torch.strided
+        and parameter.dtype in DTYPES
+        and (parameter.is_contiguous() or is_dense(parameter))
+    )
+
+
+def accepts_together(parameters: list[Tensor], gradients: list[Tensor], buffers: list[Tensor]) -> bool:
+    """Whether all tensors of a group can be gone through together: the usual case, which is found out the fastest."""
+    tensors = [*parameters, *gradients, *buffers]
+    dtypes = {*map(_DTYPE, parameters), *map(_DTYPE, gradients)}
+    if len(dtypes) != 1 or not {*map(type, tensors)} <= {*_PLAIN} or {*map(_LAYOUT, tensors)} != {torch.strided}:
+        return False
+    (dtype,) = dtypes
+    return (
+        dtype in DTYPES
+        and ({*map(_DTYPE, buffers)} in (set(), {dtype}, {torch.promote_types(dtype, torch.float32)}))
+        and all(map(_IS_CPU, tensors))
+        and all(map(Tensor.is_contiguous, tensors))
+    )
+
+
+def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) -> bool:
+    """Whether the memory of the three can be gone through together."""
+    if not accepts_parameter(parameter) or type(gradient) not in _PLAIN or gradient.dtype != parameter.dtype:
+        return False
+    if gradient.layout != torch.strided or not gradient.is_cpu:
+        return False
+    if buffer is not None:
+        working = torch.promote_types(parameter.dtype, torch.float32)
+        if type(buffer) not in _PLAIN or not buffer.is_cpu or buffer.dtype not in (parameter.dtype, working):
+            return False
+    others = [gradient] if buffer is None else [gradient, buffer]
+    if parameter.is_contiguous():
+        return all(other.is_contiguous() for other in others)
+    return all(other.stride() == parameter.stride() for other in others)
+
+
+def is_dense(tensor: Tensor) -> bool:
+    """Whether the entries fill the memory from the first to the last, in any order of the dimensions."""
+    expected = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size != 1:
+            if stride != expected:
+                return False
+            expected *= size
+    return True
+
+
+torch.library.define(
+    "npgm::norms",
+    "(Tensor[] parameters, Tensor[] gradients, Tensor? grad_scale, *, bool maximize, float decay, bool per_tensor)"
+    " -> Tensor",
+)
+torch.library.define(
+    "npgm::step_",
+    "(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] momentum, Tensor? factors, Tensor lr,"
+    " Tensor? grad_scale, Tensor? keep, *, str kernel, float scale, float weight, float coupled_decay,"
+    " float decoupled_decay, bool maximize) -> ()",
+)
+
+
+@torch.library.register_fake("npgm::norms")  # type: ignore[untyped-decorator]
+def _(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    grad_scale: Tensor | None,
+    *,
+    maximize: bool,
+    decay: float,
+    per_tensor: bool,
+) -> Tensor:
+    return gradients[0].new_empty((2, len(gradients) if per_tensor else 1), dtype=torch.float64)
+
+
+@torch.library.impl("npgm::norms", "CPU")
+def norms(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    grad_scale: Tensor | None,
+    *,
+    maximize: bool,
+    decay: float,
+    per_tensor: bool,
+) -> Tensor:
+    """Return max|y| and ‖y‖ / max|y|, in two rows, for the gradients y of the loss to minimise, decay included."""
+    measured = _native.core().measure(
+        list(map(Tensor.data_ptr, parameters)),
+        list(map(Tensor.data_ptr, gradients)),
+        list(map(Tensor.numel, parameters)),
+        dtype=DTYPES[parameters[0].dtype],
+        gradient_factor=_gradient_factor(maximize, grad_scale),
+        coupled_decay=decay,
+        per_tensor=per_tensor,
+        threads=torch.get_num_threads(),
+    )
+    return torch.tensor(measured, dtype=torch.float64)
+
+
+@torch.library.register_fake("npgm::step_")  # type: ignore[untyped-decorator]
+def _(*args: object, **kwargs: object) -> None:
+    return None
+
+
+@torch.library.impl("npgm::step_", "CPU")
+def step_(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momentum: list[Tensor],
+    factors: Tensor | None,
+    lr: Tensor,
+    grad_scale: Tensor | None,
+    keep: Tensor | None,
+    *,
+    kernel: str,
+    scale: float,
+    weight: float,
+    coupled_decay: float,
+    decoupled_decay: float,
+    maximize: bool,
+) -> None:
+    """Take the step of `npgm.torch.NPGM`, unless ``keep`` is False."""
+    if keep is not None and not keep.item():
+        return
+    rate = float(lr.item())
+    _native.core().update(
+        list(map(Tensor.data_ptr, parameters)),
+        list(map(Tensor.data_ptr, gradients)),
+        list(map(Tensor.data_ptr, momentum)),
+        list(map(Tensor.numel, parameters)),
+        dtype=DTYPES[parameters[0].dtype],
+        momentum_dtype=DTYPES[momentum[0].dtype] if momentum else "",
+        kernel=kernel,
+        factors=[] if factors is None else factors.tolist(),
+        gradient_factor=_gradient_factor(maximize, grad_scale),
+        coupled_decay=coupled_decay,
+        scale=scale,
+        weight=weight,
+        shrink=1.0 - rate * decoupled_decay,
+        lr=rate,
+        threads=torch.get_num_threads(),
+    )
+    torch.autograd.graph.increment_version([*parameters, *momentum])
+
+
+def _gradient_factor(maximize: bool, grad_scale: Tensor | None) -> float:
+    sign = -1.0 if maximize else 1.0
+    return sign if grad_scale is None else sign / float(grad_scale.item())

@@ -1,0 +1,298 @@
+"""The loops in C++ against the definition, for every instruction set of this machine."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import mpmath
+import numpy as np
+import pytest
+
+import npgm
+from npgm import _native
+
+if not _native.available():
+    pytest.skip("npgm was built without its native module", allow_module_level=True)
+
+core = _native.core()
+DTYPES = {
+    "float64": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+    "float16": np.dtype(np.float16),
+}
+MOMENTUM = [(own, other) for own in DTYPES for other in ("", own)] + [("bfloat16", "float32"), ("float16", "float32")]
+KERNELS = {name: getattr(npgm, name)() for name in core.kernels}
+
+
+@pytest.fixture(params=core.instruction_sets(), autouse=True)
+def instruction_set(request):
+    core.use_instruction_set(request.param)
+    yield request.param
+    core.use_instruction_set(core.instruction_sets()[0])
+
+
+def addresses(arrays):
+    return [a.ctypes.data for a in arrays]
+
+
+def update(xs, gs, ms=(), **options):
+    defaults = {"kernel": "", "factors": [], "gradient_factor": 1.0, "coupled_decay": 0.0, "scale": 1.0, "weight": 1.0}
+    defaults |= {"shrink": 1.0, "lr": 1.0, "threads": 1}
+    options = defaults | {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | options
+    core.update(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **options)
+
+
+def measure(gs, xs=None, **options):
+    defaults = {"dtype": str(gs[0].dtype), "gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False}
+    xs = gs if xs is None else xs
+    options = defaults | {"threads": 1} | options
+    return np.array(core.measure(addresses(xs), addresses(gs), [g.size for g in gs], **options))
+
+
+def precondition(kernel, y, scale=1.0):
+    u = np.zeros_like(y)
+    update([u], [y], kernel=kernel, lr=-1.0, scale=scale)
+    return u
+
+
+def units(dtype, value):
+    """The distance between numbers of the dtype at ``value``, in float64."""
+    fine = np.finfo(dtype)
+    _, exponent = np.frexp(np.abs(value))
+    return np.ldexp(1.0, np.maximum(exponent - 1, fine.minexp) - fine.nmant)
+
+
+def float32_samples():
+    """Every exponent, subnormal numbers included, with 1000 mantissas, and all around those where branches meet."""
+    rng = np.random.default_rng(0)
+    mantissas = np.concatenate([rng.integers(0, 2**23, 996), [0, 1, 2**22, 2**23 - 1]])
+    exponents = np.arange(255) << 23
+    near = np.float32([0.35355339, 0.41421356, 1.0, 2.0**32]).view(np.int32)
+    dense = (near[:, None] + np.arange(-20000, 20000)).ravel()
+    bits = np.concatenate([(exponents[:, None] | mantissas).ravel(), dense])
+    return bits.astype(np.int32).view(np.float32)
+
+
+def test_arsinh_is_within_two_units_in_the_last_place():
+    a = float32_samples()
+    assert np.isfinite(a).all()
+    for y in (a, -a):
+        exact = np.arcsinh(y.astype(np.float64))  # 29 bits more
+        error = np.abs(precondition("Cosh", y) - exact) / units(np.float32, exact)
+        assert error.max() <= 2.0
+
+    sweep = np.linspace(-8, 8, 2_000_001).astype(np.float32)
+    exact = np.arcsinh(sweep.astype(np.float64))
+    assert (np.abs(precondition("Cosh", sweep) - exact) / units(np.float32, exact)).max() <= 2.0
+
+
+def test_arsinh_of_doubles_is_within_two_units_in_the_last_place():
+    rng = np.random.default_rng(0)
+    a = np.concatenate([np.ldexp(rng.uniform(1, 2, 2047), np.arange(-1023, 1024)), rng.uniform(0, 4, 2000)])
+    u = precondition("Cosh", a)
+    with mpmath.workprec(120):
+        exact = [mpmath.asinh(mpmath.mpf(float(v))) for v in a]
+        error = np.array([abs(float(mpmath.mpf(float(got)) - want)) for got, want in zip(u, exact, strict=True)])
+        scale = units(np.float64, np.array([float(want) for want in exact]))
+    assert (error / scale).max() <= 2.0
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_special_values_and_scales(kernel, dtype):
+    fine = np.finfo(dtype)
+    numbers = [0.0, -0.0, 1.5, -2.5, fine.tiny, fine.smallest_subnormal, fine.max, -fine.max]
+    y = np.array([*numbers, np.inf, -np.inf, np.nan] * 5, dtype)
+    for scale in (1.0, 3.0, 1e-3, 1e6, float(fine.tiny), 1e-41, float(fine.max) / 4):
+        scale = float(dtype(scale))  # a number of the dtype, as subnormal ones have few digits
+        with np.errstate(all="ignore"):
+            ratio = y.astype(np.longdouble) / scale
+            cut_off = np.clip(ratio, -float(fine.max), float(fine.max)).astype(np.float64)
+            want = KERNELS[kernel].precondition(np.where(np.isfinite(y), cut_off, y.astype(np.float64)))
+        atol = 2 * float(fine.smallest_subnormal)
+        np.testing.assert_allclose(precondition(kernel, y, scale), want.astype(dtype), rtol=8 * fine.eps, atol=atol)
+
+
+def reference_step(x, g, m, kernel, a, decay, scale, weight, shrink, lr, factor):
+    """In the working precision of the loops but for the last digits, from stored numbers to stored numbers."""
+    working = np.promote_types(np.float32, x.dtype) if x.dtype != DTYPES["bfloat16"] else np.dtype(np.float32)
+    x_, g_ = x.astype(np.float64), g.astype(np.float64)
+    y = a * g_ + decay * x_
+    u = factor * y if kernel == "" else npgm.Separable(KERNELS[kernel], scale=scale).precondition(y)
+    if m is not None:
+        u = m.astype(np.float64) + weight * (u - m.astype(np.float64))
+    return shrink * x_ - lr * u, u, working
+
+
+@pytest.mark.parametrize("kernel", [*KERNELS, ""])
+@pytest.mark.parametrize(("dtype", "momentum"), MOMENTUM)
+@pytest.mark.parametrize("options", [(1.0, 0.0, 1.0), (-0.25, 0.125, 0.75)], ids=["plain", "all options"])
+def test_a_step_is_the_definition(kernel, dtype, momentum, options):
+    rng = np.random.default_rng(0)
+    sizes = [0, 1, 7, 64, 1000, 40_000]
+    xs, gs = ([3 * rng.standard_normal(n).astype(DTYPES[dtype]) for n in sizes] for _ in range(2))
+    xs, gs = ([v.astype(DTYPES[dtype]) for v in vs] for vs in (xs, gs))
+    ms = [rng.standard_normal(n).astype(DTYPES[momentum]) for n in sizes] if momentum else []
+    a, decay, shrink = options
+    factors = [0.5 + i for i in range(len(sizes))] if kernel == "" else []
+    want = [
+        reference_step(x, g, m, kernel, a, decay, 2.0, 0.1, shrink, 0.3, f)
+        for x, g, m, f in zip(xs, gs, ms or [None] * len(xs), factors or [0.0] * len(xs), strict=True)
+    ]
+    update(
+        xs,
+        gs,
+        ms,
+        kernel=kernel,
+        factors=factors,
+        gradient_factor=a,
+        coupled_decay=decay,
+        scale=2.0,
+        weight=0.1,
+        shrink=shrink,
+        lr=0.3,
+    )
+    for i, (x_want, m_want, working) in enumerate(want):
+        for got, exact in [(xs[i], x_want)] + ([(ms[i], m_want)] if ms else []):
+            # one rounding to the stored dtype, and a few of the working one before
+            own = ml_dtypes.finfo(got.dtype)
+            size = np.max(np.abs(exact), initial=0)
+            tolerance = 20 * float(np.finfo(working).eps) * size
+            error = np.abs(got.astype(np.float64) - exact)
+            assert (error <= float(own.eps) / 2 * np.abs(exact) + tolerance + float(own.smallest_subnormal)).all()
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_every_short_number_is_read_and_rounded_as_it_should(dtype):
+    every = np.arange(2**16, dtype=np.uint16).view(DTYPES[dtype])
+    wide = np.zeros(every.size, np.float32)
+    x, m = np.zeros_like(every), wide
+    update([x], [every], [m], factors=[1.0], lr=-1.0)
+    np.testing.assert_array_equal(m, every.astype(np.float32))
+    numbers = ~np.isnan(every.astype(np.float32))
+    np.testing.assert_array_equal(x.view(np.uint16)[numbers & (m != 0)], every.view(np.uint16)[numbers & (m != 0)])
+    assert np.isnan(x.astype(np.float32)[~numbers]).all()
+
+    # halfway between neighbours, and just beside that
+    finite = np.sort(np.unique(every.astype(np.float32)[np.isfinite(every.astype(np.float32))]))
+    middle = (finite[1:].astype(np.float64) + finite[:-1]) / 2
+    middle = np.append(middle, float(finite[-1]) + float(finite[-1] - finite[-2]) / 2).astype(np.float32)
+    values = np.concatenate([middle, np.nextafter(middle, np.float32(np.inf)), np.nextafter(middle, np.float32(0))])
+    x, g, m = np.zeros(values.size, DTYPES[dtype]), np.zeros(values.size, DTYPES[dtype]), values.copy()
+    update([x], [g], [m], factors=[0.0], weight=0.0, lr=-1.0)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(x.astype(np.float32), values.astype(DTYPES[dtype]).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("size", [1.0, "tiny", "huge"])
+def test_norms_are_the_definition_at_any_size(dtype, size):
+    rng = np.random.default_rng(0)
+    fine = ml_dtypes.finfo(DTYPES[dtype])
+    factor = {"tiny": float(fine.tiny) * 4, "huge": float(fine.max) / 8}.get(size, 1.0)
+    gs = [(factor * rng.uniform(-4, 4, n)).astype(DTYPES[dtype]) for n in (0, 5, 33, 50_000)]
+    exact = [g.astype(np.float64) / factor for g in gs]
+    largest, ratio = measure(gs, per_tensor=True)
+    np.testing.assert_array_equal(largest, [np.max(np.abs(g.astype(np.float64)), initial=0) for g in gs])
+    assert ratio[0] == 0
+    want = [np.linalg.norm(e) / np.max(np.abs(e)) for e in exact[1:]]
+    np.testing.assert_allclose(ratio[1:], want, rtol=1e-13)
+    together = np.concatenate(exact)
+    (largest,), (ratio,) = measure(gs)
+    np.testing.assert_allclose([largest / factor, ratio], [abs(together).max(), np.linalg.norm(together) / abs(together).max()], rtol=1e-13)  # fmt: skip
+
+    xs = [rng.standard_normal(g.size).astype(DTYPES[dtype]) for g in gs]
+    working = np.float64 if dtype == "float64" else np.float32
+    ys = np.concatenate(
+        [-0.5 * g.astype(np.float64) + 0.25 * x.astype(np.float64) for g, x in zip(gs, xs, strict=True)]
+    )
+    (largest,), (ratio,) = measure(gs, xs, gradient_factor=-0.5, coupled_decay=0.25)
+    np.testing.assert_allclose(largest, abs(ys).max(), rtol=2 * np.finfo(working).eps)
+    np.testing.assert_allclose(ratio, np.linalg.norm(ys / abs(ys).max()), rtol=4 * np.finfo(working).eps)
+
+
+def test_norms_of_very_different_sizes_and_of_what_is_not_finite():
+    gs = [np.full(20_000, 1e-300), np.full(20_000, 1e300), np.zeros(3), np.full(1, 5e-324)]
+    (largest,), (ratio,) = measure(gs)
+    assert (largest, ratio) == (1e300, pytest.approx(np.sqrt(20_000), rel=1e-14))
+    (largest,), (ratio,) = measure([gs[3]])
+    assert (largest, ratio) == (5e-324, 1.0)
+    for dtype in DTYPES:
+        for bad in (np.nan, np.inf, -np.inf):
+            g = np.ones(100).astype(DTYPES[dtype])
+            g[40] = bad
+            (largest,), (ratio,) = measure([np.ones(20_000).astype(DTYPES[dtype]), g, np.ones(3).astype(DTYPES[dtype])])
+            assert np.isnan(bad) == np.isnan(largest) == np.isnan(ratio)
+            assert not np.isfinite([largest, ratio]).any()
+            assert np.isinf(bad) == np.isinf(largest)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_results_are_the_same_for_any_number_of_threads_and_any_place_in_memory(dtype):
+    rng = np.random.default_rng(0)
+    sizes = [300_000, 1, 70_001, 0] + 500 * [333]
+    start = [rng.standard_normal(n).astype(dtype) for n in sizes]
+    gs = [rng.standard_normal(n).astype(dtype) for n in sizes]
+    seen = []
+    for threads, offset in [(1, 0), (2, 0), (3, 1), (16, 3)]:
+
+        def placed(arrays, offset=offset):
+            spaces = [np.zeros(a.size + offset, a.dtype) for a in arrays]
+            for space, a in zip(spaces, arrays, strict=True):
+                space[offset:] = a
+            return [space[offset:] for space in spaces]
+
+        xs, ms, at = placed(start), placed(start), placed(gs)
+        norms = [measure(at, per_tensor=each, threads=threads) for each in (True, False)]
+        update(xs, at, ms, kernel="Cosh", weight=0.1, lr=0.1, threads=threads)
+        update(xs, at, ms, factors=[0.7], weight=0.1, lr=0.1, threads=threads)
+        seen.append(np.concatenate([*xs, *ms, *norms[0], *norms[1]]))
+    for other in seen[1:]:
+        np.testing.assert_array_equal(other, seen[0])
+
+
+def test_memory_that_overlaps_is_refused():
+    a, b = np.ones(10), np.ones(10)
+    before = a.copy()
+    for xs, gs, ms in [
+        ([a[:6], a[5:]], [b[:6], b[5:]], []),
+        ([a], [a], []),
+        ([a[:5]], [b[:5]], [a[4:9]]),
+        ([a[:5]], [a[4:9]], [b[:5]]),
+        ([a[:5]], [b[:5]], [b[1:6]]),
+    ]:
+        with pytest.raises(ValueError, match="overlap in memory"):
+            update(xs, gs, ms, kernel="Cosh")
+        np.testing.assert_array_equal(a, before)
+    update([a[:5], a[5:]], [b[:5], b[:5]], kernel="Quadratic")  # gradients are only read
+    np.testing.assert_array_equal(a, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "int32"}, "no fused step for the dtype int32"),
+        ({"kernel": "Sine"}, "no fused step for the kernel Sine"),
+        ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
+        ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
+        ({"factors": [1.0]}, "a separable one none"),
+        ({"kernel": "", "factors": [1.0, 2.0, 3.0]}, "one for each tensor"),
+    ],
+    ids=str,
+)
+def test_what_is_not_supported_is_refused(change, message):
+    x, g, m = (np.ones(4) for _ in range(3))
+    with pytest.raises(ValueError, match=message):
+        update([x], [g], [m], **{"kernel": "Cosh", **change})
+    with pytest.raises(ValueError, match="as many gradients"):
+        core.update([x.ctypes.data], [], [], [4], dtype="float64", momentum_dtype="", kernel="Cosh", factors=[],
+                    gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=1)  # fmt: skip
+    with pytest.raises(ValueError, match="does not have the instruction set sse9"):
+        core.use_instruction_set("sse9")
+    np.testing.assert_array_equal(x, 1)
+
+
+def test_nothing_at_all_is_a_step_too():
+    core.update([], [], [], [], dtype="float32", momentum_dtype="", kernel="Log", factors=[], gradient_factor=1.0,
+                coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=2)  # fmt: skip
+    assert core.measure([], [], [], dtype="float32", gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2) == ([0.0], [0.0])  # fmt: skip

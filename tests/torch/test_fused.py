@@ -1,0 +1,359 @@
+"""The fused path against the loop over tensors, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import threading
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import npgm
+from npgm import _native, references
+from npgm.kernels import registry
+from npgm.torch import IHGD, NPGM, SHGD
+
+if not _native.available():
+    pytest.skip("npgm was built without its native module", allow_module_level=True)
+
+SHAPES = [(3, 4), (), (0, 2), (1000,), (2, 3, 4, 4), (30, 67)]
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}  # each path may be off by half of it
+
+
+class Calls(TorchDispatchMode):
+    """Counts the native steps, and the operations that a step by torch would take."""
+
+    def __init__(self):
+        super().__init__()
+        self.native, self.tensors, self.other = 0, 0, 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.npgm.step_.default:
+            self.native += 1
+            self.tensors += len(args[0])
+        if func.__name__ in ("lerp_.Scalar", "lerp_.Tensor", "sub_.Tensor", "add_.Tensor"):
+            self.other += 1
+        return func(*args, **(kwargs or {}))
+
+
+def parameters(dtype=torch.float32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    tensors = [torch.randn(shape, dtype=torch.float64, generator=generator).to(dtype) for shape in SHAPES]
+    tensors[4] = tensors[4].to(memory_format=torch.channels_last)
+    return [tensor.requires_grad_() for tensor in tensors]
+
+
+def set_gradients(params, step):
+    generator = torch.Generator().manual_seed(step)
+    for p in params:
+        noise = torch.randn(p.shape, dtype=torch.float64, generator=generator)
+        p.grad = torch.empty_like(p).copy_(10.0 ** (step % 5 - 2) * (noise + p.detach().double().tanh()))
+
+
+def trajectory(path, dtype, steps, name, **options):
+    params = parameters(dtype)
+    groups = [{"params": params[:3]}, {"params": params[3:], "scale": 2.5, "lr": 0.02}]
+    optimizer = NPGM(groups, **{"lr": 0.05, "momentum": 0.9, "reference": name, **path, **options})
+    for step in range(steps):
+        set_gradients(params, step)
+        optimizer.step()
+    return params, [optimizer.state[p].get("momentum_buffer") for p in params]
+
+
+def assert_close(got, want, dtype, atol):
+    for a, b in zip(got, want, strict=True):
+        if b is not None:
+            torch.testing.assert_close(a, b, rtol=TOLERANCE.get(dtype, 0), atol=atol)
+
+
+@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"momentum": 0.0},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
+        {"scope": "group", "weight_decay": 0.1, "maximize": True},
+        {"scope": "tensor"},
+        {"lr": torch.tensor([0.05], dtype=torch.float64)},
+        {"nonfinite": "skip"},
+    ],
+    ids=str,
+)
+def test_steps_are_those_of_the_loop(name, dtype, options):
+    steps = 10 if options else 100
+    got, want = (trajectory({"fused": fused}, dtype, steps, name, **options) for fused in (True, False))
+    size = max(float(p.detach().abs().max()) for p in want[0] if p.numel())
+    assert_close(got[0] + got[1], want[0] + want[1], dtype, TOLERANCE[dtype] * size)
+
+
+@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("momentum_dtype", [None, torch.float32])
+def test_low_precision_is_that_of_the_loop_up_to_one_rounding(name, dtype, momentum_dtype):
+    # later steps go on from a number that was rounded the other way
+    got, want = (trajectory({"fused": fused}, dtype, 1, name, momentum_dtype=momentum_dtype, weight_decay=0.1) for fused in (True, False))  # fmt: skip
+    for a, b in zip(got[0] + got[1], want[0] + want[1], strict=True):
+        assert a.dtype == b.dtype
+        torch.testing.assert_close(a, b, rtol=torch.finfo(a.dtype).eps, atol=1e-6)
+
+
+def test_it_is_chosen_where_it_can_be():
+    for fused, foreach, native in [(None, None, True), (True, None, True), (True, False, True), (False, None, False), (None, False, False), (None, True, False)]:  # fmt: skip
+        params = parameters()
+        set_gradients(params, 0)
+        with Calls() as calls:
+            IHGD(params, lr=0.1, momentum=0.9, fused=fused, foreach=foreach).step()
+        assert (calls.native, calls.tensors) == ((1, len(params)) if native else (0, 0))
+        assert (calls.other == 0) == (native or foreach is True)
+
+
+@pytest.mark.parametrize("fused", [None, True])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+def test_memory_in_another_order_goes_by_the_loop(fused, name):
+    def build(path):
+        torch.manual_seed(0)
+        params = [torch.randn(6, 5).t().requires_grad_(), torch.randn(6, 5).requires_grad_()]
+        params.append(torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last).requires_grad_())
+        optimizer = NPGM(params, 0.1, 0.9, name, **path)
+        params[0].grad = torch.randn(6, 5).t()  # as its parameter
+        params[1].grad = torch.randn(5, 6).t()
+        params[2].grad = torch.randn(2, 3, 4, 5)
+        with Calls() as calls:
+            optimizer.step()
+        return params, calls.tensors
+
+    (got, native), (want, none) = build({"fused": fused}), build({"fused": False})
+    assert (native, none) == (1, 0)
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "dense"),
+    [
+        (torch.ones(4, 6)[:, ::2], False),
+        (torch.ones(4, 6)[1:, :4], False),
+        (torch.ones(4, 6)[1:], True),
+        (torch.ones(4, 6).permute(1, 0), True),
+        (torch.ones(8).as_strided((2, 2, 2), (1, 3, 3)), False),
+        (torch.ones(3, 1).expand(3, 4), False),
+        (torch.ones(0, 3), True),
+        (torch.ones(2, dtype=torch.complex64), True),
+        (torch.ones(2, device="meta"), False),
+        (torch.nn.Buffer(torch.ones(2)).as_subclass(torch.nn.Buffer), True),
+    ],
+    ids=lambda value: str(value) if isinstance(value, bool) else f"{tuple(value.shape)}{value.stride()}{value.device}",
+)
+def test_parameters_that_it_cannot_move_are_refused_at_construction(parameter, dense):
+    parameter = parameter.detach().requires_grad_()
+    if dense:
+        SHGD([parameter], lr=0.1, fused=True)
+        return
+    with pytest.raises(ValueError, match="requires all the params to be dense floating point Tensors on the CPU"):
+        SHGD([parameter], lr=0.1, fused=True)
+    optimizer = SHGD([torch.ones(2)], lr=0.1, fused=True)
+    with pytest.raises(ValueError, match="requires all the params"):
+        optimizer.add_param_group({"params": [parameter]})
+    assert len(optimizer.param_groups) == 1
+    SHGD([parameter], lr=0.1)
+
+
+def test_options_that_it_cannot_meet_are_refused_at_construction(monkeypatch):
+    class Mine(npgm.Quadratic):
+        key = "mine-for-tests"
+
+    monkeypatch.setitem(registry, Mine.key, Mine)
+    params = parameters()
+    for options, message in [
+        ({"foreach": True}, "`fused` and `foreach` cannot be `True` together"),
+        ({"differentiable": True}, "`fused` does not support `differentiable`"),
+        ({"reference": npgm.Separable(Mine())}, "has no separable step for the kernel .*it has: Cosh, Log, Quadratic"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            NPGM(params, 0.1, fused=True, **options)
+    with pytest.raises(TypeError, match="fused must be a bool or None, not 1"):
+        NPGM(params, 0.1, fused=1)
+
+    # which an isotropic φ does not need, and which is not asked for by default
+    for options, native in [({"reference": npgm.Isotropic(Mine()), "fused": True}, 1), ({"reference": npgm.Separable(Mine())}, 0)]:  # fmt: skip
+        set_gradients(params, 0)
+        with Calls() as calls:
+            NPGM(params, 0.1, **options).step()
+        assert calls.native == native
+
+
+def test_sparse_gradients_are_refused_by_name():
+    p = torch.zeros(3, requires_grad=True)
+    p.grad = torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=True)
+    with pytest.raises(RuntimeError, match="parameter 0 of group 0 has a sparse gradient, which `fused=True`"):
+        SHGD([p], lr=0.1, fused=True).step()
+    SHGD([p], lr=0.1).step()
+    assert p[0] < 0
+
+
+def test_tensors_that_share_memory_are_refused():
+    memory = torch.ones(10)
+    params = [memory[:6].requires_grad_(), memory[4:].requires_grad_()]
+    for p in params:
+        p.grad = torch.ones_like(p)
+    with pytest.raises(ValueError, match="overlap in memory"):
+        SHGD(params, lr=0.1, fused=True).step()
+    assert (memory == 1).all()
+
+
+def test_lazy_negation_and_conjugation_of_gradients_are_resolved():
+    for fused in (True, False):
+        z = torch.tensor([1 + 2j, 3 - 4j], requires_grad=True)
+        z.grad = torch.tensor([1 + 2j, 3 - 4j]).conj()
+        SHGD([z], lr=1.0, fused=fused).step()
+        torch.testing.assert_close(torch.view_as_real(z.detach()), torch.tensor([[1.0, 2], [3, -4]]) - torch.tensor([[1.0, -2], [3, 4]]).asinh())  # fmt: skip
+        p = torch.zeros(2, requires_grad=True)
+        p.grad = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
+        assert p.grad.is_neg()
+        SHGD([p], lr=1.0, fused=fused).step()
+        torch.testing.assert_close(p.detach(), -torch.tensor([-2.0, 4]).asinh())
+
+
+def test_threads_change_no_bit():
+    before, results = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for name in ("isotropic-cosh", "separable-cosh"):
+                torch.manual_seed(0)
+                params = [torch.randn(n, requires_grad=True) for n in (400_000, 3, 90_001)]
+                optimizer = NPGM(params, 0.1, 0.9, name, fused=True)
+                for _ in range(2):
+                    for p in params:
+                        p.grad = torch.randn_like(p)
+                    optimizer.step()
+                results.append(torch.cat([p.detach() for p in params]))
+    finally:
+        torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for a, b in zip(results, results[2:], strict=False))
+    assert not torch.equal(results[0], results[1])
+
+
+def test_other_threads_run_during_a_step():
+    torch.manual_seed(0)
+    p = torch.randn(20_000_000, requires_grad=True)
+    p.grad = torch.ones_like(p)
+    optimizer = SHGD([p], lr=0.1, momentum=0.9, fused=True)
+    optimizer.step()
+    stop, counted = threading.Event(), []
+
+    def count():
+        n = 0
+        while not stop.is_set():
+            n += 1
+        counted.append(n)
+
+    # the arguments are unpacked with the lock held, in far less than what the steps take
+    thread = threading.Thread(target=count)
+    thread.start()
+    for _ in range(5):
+        optimizer.step()
+    stop.set()
+    thread.join()
+    assert counted[0] > 0
+
+
+def test_autograd_knows_that_the_parameters_have_changed():
+    p = torch.ones(3, requires_grad=True)
+    loss = (p * p).sum()
+    p.grad = torch.ones(3)
+    SHGD([p], lr=0.1, momentum=0.9, fused=True).step()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+
+
+def test_the_operators_meet_the_contract_of_torch():
+    params, gradients, momentum = ([torch.randn(4), torch.randn(2, 3)] for _ in range(3))
+    torch.library.opcheck(
+        torch.ops.npgm.norms, (params, gradients, None), {"maximize": False, "decay": 0.1, "per_tensor": True}
+    )
+    options = {
+        "kernel": "Cosh",
+        "scale": 2.0,
+        "weight": 0.1,
+        "coupled_decay": 0.1,
+        "decoupled_decay": 0.0,
+        "maximize": True,
+    }
+    lr = torch.tensor(0.1, dtype=torch.float64)
+    torch.library.opcheck(
+        torch.ops.npgm.step_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), options
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated")  # of torch's own import of inductor
+@pytest.mark.filterwarnings("ignore:.*functools.lru_cache.-wrapped")  # of array_api_compat
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
+def test_compiled_steps_keep_the_operators(name):
+    eager, compiled = parameters(), parameters()
+    optimizers = [NPGM(params, 0.1, 0.9, name, 0.01) for params in (eager, compiled)]
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append([str(node.target) for node in graph.graph.nodes])
+        return graph
+
+    step = torch.compile(optimizers[1].step, backend=backend)
+    for i in range(6):
+        for params in (eager, compiled):
+            set_gradients(params, i)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["lr"] = 0.1 / (1 + i)
+        optimizers[0].step()
+        step()
+    for a, b in zip(eager, compiled, strict=True):
+        torch.testing.assert_close(a, b)
+    assert len(graphs) <= 2, "a float lr is compiled once more, and not for each of its values"
+    assert all(sum("npgm" in target and "step_" in target for target in targets) == 1 for targets in graphs)
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+def test_checkpoints_and_copies_keep_the_option(name):
+    params = parameters()
+    optimizer = NPGM(params, 0.1, 0.9, name, fused=True)
+    set_gradients(params, 0)
+    optimizer.step()
+    copied = copy.deepcopy(optimizer)
+    others = parameters(seed=1)
+    loaded = NPGM(others, 0.1)
+    loaded.load_state_dict(optimizer.state_dict())
+    assert copied.param_groups[0]["fused"] is loaded.param_groups[0]["fused"] is True
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value):
+    outcomes = []
+    for fused in (True, False):
+        params = parameters()
+        set_gradients(params, 0)
+        params[3].grad[7] = value
+        NPGM(params, 0.1, 0.9, name, fused=fused).step()
+        outcomes.append(torch.cat([p.detach().flatten() for p in params]))
+    torch.testing.assert_close(outcomes[0], outcomes[1], equal_nan=True)
+    assert not torch.isfinite(outcomes[0]).all()
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+@pytest.mark.parametrize("scale", [1e-44, 1e-38, 1.0, 1e38])
+@pytest.mark.parametrize("size", [0.0, 1e-37, 1e-30, 1.0, 3e38])
+def test_extreme_sizes_are_no_exception(name, scale, size):
+    p = torch.zeros(3, requires_grad=True)
+    p.grad = torch.tensor([0.0, size, -size / 4])
+    scale = float(torch.tensor(scale))  # as a number of float32: subnormal ones have few digits
+    NPGM([p], 1e-3, reference=npgm.reference(name, scale=scale), fused=True).step()
+    y = p.grad.double()
+    if name.startswith("separable"):
+        y = y.clamp(-3.4e38 * scale, 3.4e38 * scale)  # a ratio beyond the largest number is cut off there
+    want = -1e-3 * npgm.reference(name, scale=scale).precondition(y)
+    torch.testing.assert_close(p.detach().double(), want, rtol=1e-4, atol=1e-44)
