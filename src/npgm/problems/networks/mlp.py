@@ -13,8 +13,8 @@ from npgm import _validate
 class MLP(nn.Sequential):
     """A fully connected network with ReLU between its layers, in torch's initialisation of `torch.nn.Linear`.
 
-    Images of shape (B, ...) with ``widths[0]`` pixels give logits of shape (B, classes). The paper's layer dimensions are
-    [784, 512, 256]; the last layer, to the classes, is understood.
+    Images of shape (B, ...) with ``widths[0]`` pixels give logits of shape (B, classes). The paper's layer
+    dimensions are [784, 512, 256]; the last layer, to the classes, is understood.
 
     Args:
         classes: the number of logits.

@@ -32,7 +32,8 @@ class Block(nn.Module):
 class ResNet(nn.Sequential):
     """A residual network of four stages of `Block`, 64 to 512 channels wide.
 
-    Images of shape (B, 3, H, W) give logits of shape (B, classes). Convolutions are initialised as in He et al. (normal, by the fan-out), the rest as torch does.
+    Images of shape (B, 3, H, W) give logits of shape (B, classes). Convolutions are
+    initialised as in He et al. (normal, by the fan-out), the rest as torch does.
 
     Args:
         depths: the blocks of each stage.
