@@ -15,9 +15,10 @@ from npgm.experiments.spec import Run
 class Store:
     """The folder of the runs of one experiment.
 
-    A run's file has one row an iteration: k, seconds, fun, grad_norm, stationarity, gap = f - min f and sharpness,
-    which is null where it was not measured, and the constant columns method, seed, status and one for each name of the
-    setting.
+    A run's file has one row an iteration or epoch k: the seconds until then, and the quantities measured. Those of a
+    solver are fun, grad_norm, stationarity, gap = f - min f and sharpness, which is null where it was not measured;
+    those of a training are train_loss, test_loss and test_accuracy. The columns method, seed, status and one for each
+    name of the setting are constant.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -33,6 +34,8 @@ class Store:
 
     def write(self, run: Run, history: pl.DataFrame) -> None:
         """Keep the history of a run."""
+        constants = {"seed": pl.lit(run.seed, pl.Int32), **{name: pl.lit(value) for name, value in run.setting.items()}}
+        history = history.with_columns(**constants)
         self.folder.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=self.folder, suffix=".part")
         try:
@@ -51,4 +54,4 @@ class Store:
         ]
         if not frames:
             raise FileNotFoundError(f"{self.folder} holds none of the runs; reproduce the experiment first")
-        return pl.concat(frames)
+        return pl.concat(frames, how="diagonal")
