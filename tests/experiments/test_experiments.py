@@ -260,7 +260,7 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
     report = experiments.write_report(
         experiment, "smoke", experiments.Store(tmp_path / "three" / "phase-retrieval" / "runs")
     )
-    assert [path.name for path in report] == ["report.md", "convergence.png"]
+    assert [path.name for path in report] == ["report.md", "report.html", "convergence.png"]
     assert "Sharpness" not in report[0].read_text()
 
 

@@ -1,4 +1,4 @@
-"""The report of an experiment: figures, tables and the verdict on each claim, in Markdown."""
+"""The report of an experiment: figures, tables and the verdict on each claim, in Markdown and as an HTML page."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TypeGuard
 import polars as pl
 
 from npgm.experiments import claims, figures
+from npgm.experiments.page import page
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
@@ -36,11 +37,10 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
         figures.sharpness(experiment, frame, pictures[1])
     missing = len(store.missing(experiment.runs(preset)))
     text = "\n\n".join(_sections(experiment, preset, summary, missing)) + "\n"
-    report = folder / "report.md"
-    temporary = report.with_name(f".{report.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(report)
-    return [report, *pictures]
+    report, html = folder / "report.md", folder / "report.html"
+    _write(report, text)
+    _write(html, page(experiment.title, text, folder))
+    return [report, html, *pictures]
 
 
 def claims_table(experiment: Experiment, summary: pl.DataFrame) -> str:
@@ -143,6 +143,12 @@ def _methods(experiment: Experiment) -> str:
         function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
     return _table(("method", "step", "options", "reference function", "note"), rows)
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
 
 
 def _environment(experiment: Experiment) -> str:

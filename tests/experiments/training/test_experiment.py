@@ -73,7 +73,7 @@ def test_histories(done):
 def test_a_further_run_does_nothing_and_the_report_is_repeatable(done):
     output, store = done
     before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
-    report, figure = experiments.write_report(small(), "smoke", store)
+    report, _, figure = experiments.write_report(small(), "smoke", store)
     text = report.read_text()
     assert experiments.write_report(small(), "smoke", experiments.run(small(), "smoke", output))[0].read_text() == text
     assert {path: path.stat().st_mtime_ns for path in store.folder.iterdir()} == before
