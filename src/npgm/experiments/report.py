@@ -71,8 +71,9 @@ def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missin
     shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
     over = f"{_AVERAGES[experiment.average]} over the {experiment.starts_are}"
     yield f"![{shown} against {experiment.clock}s and seconds; {over}](convergence.png)"
-    yield "## The paper's claims\n\n" + claims_table(experiment, summary)
-    if preset != "paper":
+    yield "## The paper's claims"
+    yield claims_table(experiment, summary) if experiment.claims else "The paper states no result of it in words."
+    if experiment.claims and preset != "paper":
         yield f"The verdicts are on what the preset `{preset}` runs; the paper's sizes are those of the preset `paper`."
     yield "## Results\n\n" + _results(experiment, summary)
     yield (

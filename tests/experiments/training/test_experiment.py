@@ -92,6 +92,8 @@ def test_chosen_methods_and_seeds(tmp_path):
     text = experiments.write_report(small(), "smoke", store)[0].read_text()
     assert "8 runs of this preset are not done" in text
     assert "no run of Adam, sHGD is done | not run |" in text
+    silent = dataclasses.replace(small(), claims=[])
+    assert "states no result" in experiments.write_report(silent, "smoke", store)[0].read_text()
 
 
 RUN = f"""

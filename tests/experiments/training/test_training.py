@@ -153,6 +153,11 @@ def test_preprocessing():
     assert len(Images("mnist").test) == 10000
 
 
+def test_a_data_set_without_images_is_refused():
+    with pytest.raises(ValueError, match="the data set movielens-100k has no images; it holds"):
+        Images("movielens-100k")
+
+
 def test_bfloat16_is_near_float32():
     def loss(precision):
         training = Training({"name": "mlp", "widths": [784, 16]}, "mnist", 50, 2, examples=120, precision=precision)

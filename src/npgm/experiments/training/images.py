@@ -26,12 +26,15 @@ class Images:
 
     Raises:
         npgm.data.DataError: if the data set cannot be had.
+        ValueError: if it does not hold images and labels.
     """
 
     def __init__(
         self, dataset: str, preprocessing: str = "unit", examples: int | None = None, device: str | torch.device = "cpu"
     ) -> None:
         arrays = data.load(dataset)
+        if "train_images" not in arrays:
+            raise ValueError(f"the data set {dataset} has no images; it holds {', '.join(sorted(arrays))}")
         parts = {name: torch.from_numpy(array[:examples]) for name, array in arrays.items()}
         for part in ("train_images", "test_images"):
             if parts[part].ndim == 3:

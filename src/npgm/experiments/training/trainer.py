@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -56,13 +57,22 @@ class Training:
         _validate.count("epochs", self.epochs, least=1)
         if self.examples is not None:
             _validate.count("examples", self.examples, least=1)
-        with torch.device("meta"):
-            self.build(classes=10)
+        _check(json.dumps(self.network))
 
     def build(self, classes: int) -> nn.Module:
         """Return a network, initialised from torch's global generator."""
-        options = {name: value for name, value in self.network.items() if name != "name"}
-        return networks.registry[self.network["name"]](classes, **options)
+        return _build(classes, **self.network)
+
+
+def _build(classes: int, name: str, **options: Any) -> nn.Module:
+    return networks.registry[name](classes, **options)
+
+
+@cache
+def _check(network: str) -> None:
+    """Raise what building a network raises; cached, since all runs of an experiment have the same few networks."""
+    with torch.device("meta"):
+        _build(10, **json.loads(network))
 
 
 class Trainer:
