@@ -8,6 +8,7 @@ import matplotlib.axes
 import matplotlib.figure
 import polars as pl
 
+from npgm.experiments.files import replacing
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
 from npgm.experiments.summary import at, curve, setting_name
@@ -85,6 +86,5 @@ def _legend(figure: matplotlib.figure.Figure, ax: matplotlib.axes.Axes) -> None:
 
 
 def _save(figure: matplotlib.figure.Figure, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, format="png", dpi=110)
-    temporary.replace(path)
+    with replacing(path) as file:
+        figure.savefig(file, format="png", dpi=110)

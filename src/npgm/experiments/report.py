@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import TypeGuard
 
 import polars as pl
 
 from npgm.experiments import claims, figures
+from npgm.experiments.files import replacing
 from npgm.experiments.page import page
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
@@ -36,7 +34,10 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
         pictures.append(folder / "sharpness.png")
         figures.sharpness(experiment, frame, pictures[1])
     missing = len(store.missing(experiment.runs(preset)))
-    text = "\n\n".join(_sections(experiment, preset, summary, missing)) + "\n"
+    environments = (
+        frame.get_column("environment", default=pl.Series(dtype=pl.String)).drop_nulls().unique(maintain_order=True)
+    )
+    text = "\n\n".join(_sections(experiment, preset, summary, missing, environments)) + "\n"
     report, html = folder / "report.md", folder / "report.html"
     _write(report, text)
     _write(html, page(experiment.title, text, folder))
@@ -59,7 +60,9 @@ def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
     return isinstance(experiment, SolvingExperiment) and experiment.sharpness_points > 0
 
 
-def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missing: int) -> Iterable[str]:
+def _sections(
+    experiment: Experiment, preset: str, summary: pl.DataFrame, missing: int, environments: Iterable[str]
+) -> Iterable[str]:
     chosen = experiment.preset(preset)
     yield f"# {experiment.title}"
     yield (
@@ -89,7 +92,8 @@ def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missin
         )
         yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
     yield "## Methods\n\n" + _methods(experiment)
-    yield _environment(experiment)
+    for environment in environments:
+        yield f"Computed with {environment}."
 
 
 def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
@@ -139,25 +143,20 @@ def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
 def _methods(experiment: Experiment) -> str:
     rows = []
     for method in experiment.methods:
-        settings = ", ".join(f"{name} = {value:.6g}" for name, value in method.options.items())
+        settings = ", ".join(f"{name} = {_text(value)}" for name, value in method.options.items())
         phi = method.reference
         function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
     return _table(("method", "step", "options", "reference function", "note"), rows)
 
 
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
 def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
-
-
-def _environment(experiment: Experiment) -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("npgm", *experiment.packages))
-    return (
-        f"Computed with Python {platform.python_version()}, {packages} on {platform.system()} {platform.machine()} "
-        f"with {os.cpu_count()} cores."
-    )
+    with replacing(path) as file:
+        file.write(text.encode())
 
 
 _FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}

@@ -101,5 +101,5 @@ def _compute(experiment: Experiment, unit: list[Run], store: Store, resources: R
     """Compute, keep and return the runs of a unit."""
     for run, history in experiment.compute(unit, resources):
         if store.missing([run]):
-            store.write(run, history)
+            store.write(run, history, experiment.environment(resources))
     return unit

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -180,6 +183,12 @@ class Experiment(ABC):
         Raises:
             npgm.data.DataError: if the data cannot be had.
         """
+
+    def environment(self, resources: Resources) -> str:
+        """Return what the numbers are computed with and on, in words."""
+        packages = ", ".join(f"{name} {version(name)}" for name in ("npgm", *self.packages))
+        system = f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores"
+        return f"Python {platform.python_version()}, {packages} on {system}"
 
     def grid(self) -> list[Setting]:
         """Return every combination of the settings' values."""

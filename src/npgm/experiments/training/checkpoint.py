@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import pickle
-import tempfile
 from pathlib import Path
 
 import torch
 
+from npgm.experiments.files import replacing
 from npgm.experiments.training.trainer import Trainer
 
 
 def save(trainer: Trainer, path: Path) -> None:
     """Write the state of a training, whole or not at all."""
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=".part", delete=False) as file:
-        try:
-            torch.save(trainer.state_dict(), file)
-            file.flush()
-            Path(file.name).replace(path)
-        finally:
-            Path(file.name).unlink(missing_ok=True)
+    with replacing(path) as file:
+        torch.save(trainer.state_dict(), file)
 
 
 def restore(trainer: Trainer, path: Path) -> bool:

@@ -124,6 +124,12 @@ class TrainingExperiment(Experiment):
             yield run, _frame(trainer.history, i, len(runs))
         path.unlink(missing_ok=True)
 
+    def environment(self, resources: Resources) -> str:
+        """Return what the numbers are computed with and on, in words."""
+        device = torch.device(resources.device)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        return f"{super().environment(resources)}, networks on {name}"
+
     def _training(self, preset: TrainingPreset, setting: Setting) -> Training:
         return Training(
             network=preset.network or self.network, dataset=self.dataset, epochs=preset.epochs,
