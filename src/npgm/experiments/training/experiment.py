@@ -170,4 +170,4 @@ def _threads(number: int) -> Iterator[None]:
 
 def _wait(device: torch.device) -> None:
     if device.type != "cpu":
-        torch.accelerator.synchronize()
+        torch.accelerator.synchronize(device)
