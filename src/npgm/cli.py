@@ -44,19 +44,36 @@ def reproduce(
     preset: Preset = "cpu",
     jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
     output: Output = Path("results"),
+    methods: Annotated[
+        list[str] | None, typer.Option(help="The label of a method, to run it only; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
+    device: Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")] = "cpu",
 ) -> None:
-    """Run an experiment of the paper, or what is missing of it, and write its report."""
+    """Run an experiment of the paper, or what is missing of it, and write its report.
+
+    Of all experiments, one whose data cannot be had does not keep the others from being run.
+    """
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        return experiments.write_report(spec, preset, experiments.run(spec, preset, output, jobs=jobs))
+        store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        return experiments.write_report(spec, preset, store)
 
+    without_data = []
     try:
         for name in _chosen(experiment):
-            _show(_guarded(partial(work, name)))
+            try:
+                _show(_guarded(partial(work, name)))
+            except DataError as error:
+                _complain(f"{name}: {error}")
+                without_data.append(name)
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
+    if without_data:
+        _complain(f"not run, for want of data: {', '.join(without_data)}")
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -139,7 +156,12 @@ def fetch(
     folder: Annotated[Path | None, typer.Option(help="A folder that holds the data set's files.")] = None,
 ) -> None:
     """Get a data set into the cache and verify it."""
-    for key, array in _guarded(lambda: load_data(name, folder)).items():
+    try:
+        arrays = _guarded(lambda: load_data(name, folder))
+    except DataError as error:
+        _complain(error)
+        raise typer.Exit(2) from None
+    for key, array in arrays.items():
         console.print(f"{key}: {array.dtype} {array.shape}")
 
 
@@ -159,9 +181,13 @@ def _guarded(work: Callable[[], T]) -> T:
     """Do the work; an error that a user can mend becomes a line and exit code 2."""
     try:
         return work()
-    except (ValueError, TypeError, OSError, DataError) as error:
-        Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False)
+    except (ValueError, TypeError, OSError) as error:
+        _complain(error)
         raise typer.Exit(2) from None
+
+
+def _complain(error: object) -> None:
+    Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False)
 
 
 def _show(paths: list[Path]) -> None:

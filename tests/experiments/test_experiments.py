@@ -16,6 +16,7 @@ from polars.testing import assert_frame_equal
 from npgm import experiments
 from npgm.experiments import claims, summary
 from npgm.experiments.claims import Verdict
+from npgm.experiments.solving.experiment import SolvingPreset
 from npgm.experiments.spec import Claim
 
 NPGM = [sys.executable, "-m", "npgm"]
@@ -92,7 +93,7 @@ def test_what_is_done_is_not_done_again_and_the_report_is_repeatable(smoke):
 def small(maxiter=400):
     """One rank of the real experiment, three starts of each method, long enough to be interrupted."""
     experiment = experiments.load("matrix-factorization")
-    preset = experiments.spec.Preset(starts=[3], maxiter=maxiter)
+    preset = SolvingPreset(starts=[3], maxiter=maxiter)
     return dataclasses.replace(experiment, settings={"rank": [5]}, presets={"smoke": preset}, sharpness_points=3)
 
 
@@ -141,7 +142,10 @@ def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["reproduce", "nothing"], "unknown experiment 'nothing'; accepted: matrix-factorization, phase-retrieval"),
+        (
+            ["reproduce", "nothing"],
+            "unknown experiment 'nothing'; accepted: cifar10, cifar10-momentum, cifar100, matrix-factorization",
+        ),
         (
             ["reproduce", "matrix-factorization", "--preset", "huge"],
             "unknown preset 'huge'; accepted: cpu, paper, smoke",
@@ -174,7 +178,7 @@ def test_other_commands():
     assert "reproduce" in printed("--help")
 
 
-ROW = {"rank": 10, "seed": 0, "reached": 10, "diverged": False, "grad_norm": 1e-4, "gap": 0.0, "sharpness": 1.0, "milliseconds": 1.0}  # fmt: skip
+ROW = {"rank": 10, "seed": 0, "reached": 10, "diverged": False, "grad_norm": 1e-4, "gap": 0.0, "sharpness": 1.0, "seconds": 1e-3}  # fmt: skip
 
 
 def frame(*rows):
@@ -248,7 +252,7 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
         experiments.load("phase-retrieval"),
         options={"n": 30, "m": 10, "batch_size": 3},
         settings={"variance": [0.25]},
-        presets={"smoke": experiments.spec.Preset([3], 50), "one": experiments.spec.Preset([1], 50)},
+        presets={"smoke": SolvingPreset(starts=[3], maxiter=50), "one": SolvingPreset(starts=[1], maxiter=50)},
     )
     three = experiments.run(experiment, "smoke", tmp_path / "three", jobs=1).read(experiment.runs("one"))
     one = experiments.run(experiment, "one", tmp_path / "one", jobs=1).read(experiment.runs("one"))
@@ -256,7 +260,7 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
     report = experiments.write_report(
         experiment, "smoke", experiments.Store(tmp_path / "three" / "phase-retrieval" / "runs")
     )
-    assert [path.name for path in report] == ["report.md", "convergence.png"]
+    assert [path.name for path in report] == ["report.md", "report.html", "convergence.png"]
     assert "Sharpness" not in report[0].read_text()
 
 
@@ -268,4 +272,4 @@ def test_summary_of_a_history():
     })  # fmt: skip
     (row,) = summary.summarise(experiment, history).to_dicts()
     assert row == {"rank": 10, "method": "GD", "seed": 0, "reached": 1, "diverged": False, "grad_norm": 1e-5, "gap": 1.0,
-                   "sharpness": 4.0, "milliseconds": 200.0}  # fmt: skip
+                   "sharpness": 4.0, "seconds": 0.2}  # fmt: skip

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from npgm import experiments
-from npgm.experiments import spec
+from npgm.experiments import catalogue
+from npgm.experiments.solving.experiment import solver
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -21,7 +22,7 @@ def test_the_paper_preset_of_matrix_factorization_is_the_papers():
     assert experiment.settings == {"rank": [10, 20, 30]}
     assert experiment.preset("paper").starts == [10, 10, 3]
     ihgdm, gd, gdm = experiment.methods[:3]
-    phi = ihgdm.solver().measure
+    phi = solver(ihgdm).measure
     assert (phi.name, phi.scale, ihgdm.options) == ("isotropic-cosh", 100.0, {"lr": 2.0, "momentum": 0.9})
     assert gd.options == {"lr": 1 / 1000}
     assert gdm.options == {"lr": 1 / 300, "momentum": 0.9}
@@ -33,7 +34,7 @@ def test_the_paper_preset_of_phase_retrieval_is_the_papers():
     assert experiment.preset("paper").starts == [10, 10]
     ihgd, shgd, clipped = experiment.methods
     assert (ihgd.options, shgd.options) == ({"lr": 1 / 45}, {"lr": 1 / 44})
-    assert ihgd.solver().measure.scale == shgd.solver().measure.scale == 1000.0
+    assert solver(ihgd).measure.scale == solver(shgd).measure.scale == 1000.0
     assert clipped.options == {"lr": 0.000023, "max_step": 1.0, "nu": 0.0}
 
 
@@ -85,14 +86,16 @@ def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
     path = tmp_path / "mine.toml"
     path.write_text(VALID.replace(old, new) if old else VALID)
     if message is None:
-        assert len(spec.parse(path).runs("smoke")) == 3
+        assert len(catalogue.parse(path).runs("smoke")) == 3
     else:
         with pytest.raises(ValueError, match=rf"mine\.toml: {message}"):
-            spec.parse(path)
+            catalogue.parse(path)
 
 
 def test_unknown_names():
-    with pytest.raises(ValueError, match="unknown experiment 'x'; accepted: matrix-factorization, phase-retrieval"):
+    with pytest.raises(
+        ValueError, match=r"unknown experiment 'x'; accepted: cifar10, .*matrix-factorization, mnist, phase-retrieval"
+    ):
         experiments.load("x")
     with pytest.raises(ValueError, match="unknown preset 'x'; accepted: cpu, paper, smoke"):
         experiments.load("matrix-factorization").preset("x")
@@ -101,7 +104,7 @@ def test_unknown_names():
 def test_a_runs_key_changes_with_what_its_numbers_depend_on(tmp_path):
     def keys(text):
         (tmp_path / "mine.toml").write_text(text)
-        return {run.key for run in spec.parse(tmp_path / "mine.toml").runs("smoke")}
+        return {run.key for run in catalogue.parse(tmp_path / "mine.toml").runs("smoke")}
 
     keep = keys(VALID)
     for old, new in (

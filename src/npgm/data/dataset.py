@@ -17,6 +17,7 @@ import platformdirs
 import pooch
 
 from npgm import _validate
+from npgm._files import replacing
 from npgm.data.package import Package
 
 Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
@@ -172,10 +173,5 @@ def _read(path: Path) -> Arrays:
 
 def _write(path: Path, arrays: Arrays) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, suffix=".npz")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-        Path(temporary).replace(path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -1,8 +1,9 @@
 """The paper's experiments: specifications in TOML, one runner, one report."""
 
+from npgm.experiments.catalogue import load, names
 from npgm.experiments.report import write_report
 from npgm.experiments.runner import run
-from npgm.experiments.spec import Experiment, load, names
+from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
 
 __all__ = ["Experiment", "Store", "load", "names", "run", "write_report"]

@@ -14,13 +14,16 @@ import numpy as np
 import polars as pl
 
 from npgm import _validate
-from npgm.experiments.spec import QUANTITIES, Claim, Experiment
+from npgm.experiments.spec import Claim, Experiment, Setting
 from npgm.experiments.summary import at, setting_name
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured for a claim, and whether it holds: "holds", "holds in part", "does not hold" or "undecided"."""
+    """What was measured for a claim, and whether it holds.
+
+    That is "holds", "holds in part", "does not hold", "undecided", or "not run".
+    """
 
     measured: str
     holds: str
@@ -28,6 +31,7 @@ class Verdict:
 
 Check = Callable[[Experiment, Claim, pl.DataFrame], Verdict]
 registry: dict[str, Check] = {}
+_against_all: set[str] = set()
 
 
 def register(check: Check) -> Check:
@@ -36,14 +40,28 @@ def register(check: Check) -> Check:
     return check
 
 
+def against_all(check: Check) -> Check:
+    """Enter, likewise, a check that holds its method against all others that are compared."""
+    _against_all.add(check.__name__)
+    return register(check)
+
+
 def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
     """Return the verdict on a claim."""
-    return registry[_validate.choice("check", claim.check, registry)](experiment, claim, summary)
+    check = registry[_validate.choice("check", claim.check, registry)]
+    needed = {claim.method, *filter(None, [claim.other])}
+    if claim.check in _against_all:
+        needed.update(experiment.compared())
+    for setting in experiment.grid():
+        if missing := needed - set(at(summary, setting)["method"]):
+            text = f"no run of {', '.join(sorted(missing))} is done"
+            return Verdict(_under(setting, text), "not run")
+    return check(experiment, claim, summary)
 
 
-@register
+@against_all
 def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
-    """The method reaches the tolerance in the fewest iterations, in the median over the starts.
+    """The method reaches the tolerance in the fewest iterations or epochs, in the median over the starts.
 
     Where no method reaches it within the budget, the medians of the last values are compared.
     """
@@ -51,19 +69,19 @@ def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verd
     for setting in experiment.grid():
         runs = {label: at(summary, setting, label) for label in experiment.compared()}
         medians = {label: _median_reached(rows) for label, rows in runs.items()}
-        form = "{:g} iterations"
+        form = f"{{:g}} {experiment.clock}s"
         if min(medians.values()) == math.inf:
-            medians = {label: float(np.median(rows[experiment.measure])) for label, rows in runs.items()}
+            medians = {label: _last(rows, experiment.measure) for label, rows in runs.items()}
             form = "last value {:.2g}"
         own = medians.pop(claim.method)
         rival = min(medians, key=lambda label: medians[label])
         verdicts.append(own < medians[rival])
         first, second = (form.format(value) for value in (own, medians[rival]))
-        texts.append(f"{setting_name(setting)}: {claim.method} {first}, next {rival} {second}")
-    return _verdict(f"median over the starts, to {_target(experiment)}", texts, verdicts)
+        texts.append(_under(setting, f"{claim.method} {first}, next {rival} {second}"))
+    return _verdict(f"median over the {experiment.starts_are}, to {_target(experiment)}", texts, verdicts)
 
 
-@register
+@against_all
 def steadiest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
     """The iterations to the tolerance vary least over the starts, by the ratio of the most to the fewest.
 
@@ -79,7 +97,7 @@ def steadiest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Ve
         known = [f"{label} {value:.2f}" for label, value in spreads.items() if value < math.inf]
         rest = [label for label, value in spreads.items() if value == math.inf]
         known += [f"not all converged: {', '.join(rest)}"] if rest else []
-        texts.append(f"{setting_name(setting)}: {', '.join(known)}")
+        texts.append(_under(setting, f"{', '.join(known)}"))
     return _verdict("most iterations to it over fewest, among the starts", texts, verdicts)
 
 
@@ -116,11 +134,11 @@ def similar(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verd
     for setting in experiment.grid():
         pairs = [_profile(experiment, at(summary, setting, label)) for label in (claim.method, claim.other)]
         verdicts.append(all(0.5 < a / b < 2.0 for a, b in zip(*pairs, strict=True)))
-        texts.append(f"{setting_name(setting)}: {_profiles((claim.method, str(claim.other)), pairs)}")
+        texts.append(_under(setting, f"{_profiles((claim.method, str(claim.other)), pairs)}"))
     return _verdict(f"median iterations to {_target(experiment)}, and last value", texts, verdicts)
 
 
-@register
+@against_all
 def slower_at_first(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
     """The method needs the most iterations to the tolerance, and its last value is at most twice the others'."""
     texts, verdicts = [], []
@@ -129,17 +147,57 @@ def slower_at_first(experiment: Experiment, claim: Claim, summary: pl.DataFrame)
         own, *others = profiles = [_profile(experiment, at(summary, setting, label)) for label in labels]
         slower, close = own[0] > max(p[0] for p in others), own[1] <= 2.0 * max(p[1] for p in others)
         verdicts.append(slower and close)
-        texts.append(f"{setting_name(setting)}: {_profiles(labels, profiles)}")
+        texts.append(_under(setting, f"{_profiles(labels, profiles)}"))
     return _verdict(f"median iterations to {_target(experiment)}, and last value", texts, verdicts)
 
 
+@against_all
+def best(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The method ends with the least training loss and the highest test accuracy, in the mean over the seeds."""
+    texts, verdicts = [], []
+    for setting in experiment.grid():
+        means = {label: _means(at(summary, setting, label)) for label in experiment.compared()}
+        loss, accuracy = means[claim.method]
+        others = [pair for label, pair in means.items() if label != claim.method]
+        verdicts += [loss < min(pair[0] for pair in others), accuracy > max(pair[1] for pair in others)]
+        values = ", ".join(f"{label} {loss:.3g} and {accuracy:.2%}" for label, (loss, accuracy) in means.items())
+        texts.append(_under(setting, f"{values}"))
+    return _verdict("last training loss and test accuracy, mean over the seeds", texts, verdicts)
+
+
+CLOSE = 0.01
+"""The difference of test accuracies, one percentage point, below which methods perform similarly."""
+
+
+@register
+def similar_accuracy(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
+    """The mean of the last test accuracy is above the other method's, or less than a percentage point below it."""
+    texts, verdicts = [], []
+    for setting in experiment.grid():
+        (_, own), (_, other) = (_means(at(summary, setting, label)) for label in (claim.method, claim.other))
+        verdicts.append(own > other - CLOSE)
+        texts.append(_under(setting, f"{claim.method} {own:.2%}, {claim.other} {other:.2%}"))
+    return _verdict("last test accuracy, mean over the seeds, less than a percentage point below", texts, verdicts)
+
+
+def _means(runs: pl.DataFrame) -> tuple[float, float]:
+    """Return the means of the last training loss and test accuracy; infinite and as measured where a seed diverged."""
+    return float(np.mean(runs["train_loss"].fill_nan(math.inf).to_numpy())), float(
+        np.mean(runs["test_accuracy"].to_numpy())
+    )
+
+
+def _under(setting: Setting, text: str) -> str:
+    return f"{setting_name(setting)}: {text}" if setting else text
+
+
 def _target(experiment: Experiment) -> str:
-    return f"{QUANTITIES[experiment.measure]} ≤ {experiment.converged_below:g}"
+    return f"{experiment.symbols[experiment.measure]} ≤ {experiment.converged_below:g}"
 
 
 def _profile(experiment: Experiment, runs: pl.DataFrame) -> tuple[float, float]:
     """Return the medians of the iterations to the tolerance and of the last values."""
-    return _median_reached(runs), float(np.median(runs[experiment.measure]))
+    return _median_reached(runs), _last(runs, experiment.measure)
 
 
 def _profiles(labels: Sequence[str], profiles: Sequence[tuple[float, float]]) -> str:
@@ -149,6 +207,11 @@ def _profiles(labels: Sequence[str], profiles: Sequence[tuple[float, float]]) ->
 def _median_reached(runs: pl.DataFrame) -> float:
     """Return the median of the iterations to the tolerance, where a run that did not reach it counts as infinite."""
     return float(runs["reached"].cast(pl.Float64).fill_null(math.inf).median())  # type: ignore[arg-type]
+
+
+def _last(runs: pl.DataFrame, quantity: str) -> float:
+    """Return the median of the last values, where NaN counts as infinite."""
+    return float(np.median(runs[quantity].fill_nan(math.inf)))
 
 
 def _spread(runs: pl.DataFrame) -> float:

@@ -1,19 +1,20 @@
-"""The report of an experiment: figures, tables and the verdict on each claim, in Markdown."""
+"""The report of an experiment: figures, tables and the verdict on each claim, in Markdown and as an HTML page."""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable, Sequence
-from importlib.metadata import version
 from pathlib import Path
+from typing import TypeGuard
 
 import polars as pl
 
+from npgm._files import replacing
 from npgm.experiments import claims, figures
-from npgm.experiments.spec import QUANTITIES, Experiment
+from npgm.experiments.page import page
+from npgm.experiments.solving.experiment import SolvingExperiment, solver
+from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
-from npgm.experiments.summary import at, setting_name, summarise
+from npgm.experiments.summary import at, half_width, setting_name, summarise
 
 
 def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path]:
@@ -29,16 +30,18 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     pictures = [folder / "convergence.png"]
     figures.convergence(experiment, frame, pictures[0])
-    if experiment.sharpness_points:
+    if _measures_sharpness(experiment):
         pictures.append(folder / "sharpness.png")
         figures.sharpness(experiment, frame, pictures[1])
     missing = len(store.missing(experiment.runs(preset)))
-    text = "\n\n".join(_sections(experiment, preset, summary, missing)) + "\n"
-    report = folder / "report.md"
-    temporary = report.with_name(f".{report.name}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(report)
-    return [report, *pictures]
+    environments = (
+        frame.get_column("environment", default=pl.Series(dtype=pl.String)).drop_nulls().unique(maintain_order=True)
+    )
+    text = "\n\n".join(_sections(experiment, preset, summary, missing, environments)) + "\n"
+    report, html = folder / "report.md", folder / "report.html"
+    _write(report, text)
+    _write(html, page(experiment.title, text, folder))
+    return [report, html, *pictures]
 
 
 def claims_table(experiment: Experiment, summary: pl.DataFrame) -> str:
@@ -50,26 +53,38 @@ def claims_table(experiment: Experiment, summary: pl.DataFrame) -> str:
     return _table(("the paper says", "measured", "verdict"), rows)
 
 
-def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missing: int) -> Iterable[str]:
+_AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
+
+
+def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
+    return isinstance(experiment, SolvingExperiment) and experiment.sharpness_points > 0
+
+
+def _sections(
+    experiment: Experiment, preset: str, summary: pl.DataFrame, missing: int, environments: Iterable[str]
+) -> Iterable[str]:
     chosen = experiment.preset(preset)
     yield f"# {experiment.title}"
-    starts = ", ".join(f"{n} for {setting_name(s)}" for s, n in zip(experiment.grid(), chosen.starts, strict=True))
     yield (
-        f"{experiment.source} of the paper, preset `{preset}`: {chosen.maxiter} iterations a run; starts: {starts}. "
+        f"{experiment.source} of the paper, preset `{preset}`: {experiment.scope(chosen)}. "
         f"Reproduce with `npgm reproduce {experiment.key} --preset {preset}`."
     )
     if missing:
         yield f"**{missing} runs of this preset are not done; what follows is of the others.**"
-    shown = " and ".join(QUANTITIES[quantity] for quantity in experiment.quantities)
-    yield f"![{shown} against iterations and seconds; median and range over the starts](convergence.png)"
-    yield "## The paper's claims\n\n" + claims_table(experiment, summary)
+    shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
+    over = f"{_AVERAGES[experiment.average]} over the {experiment.starts_are}"
+    yield f"![{shown} against {experiment.clock}s and seconds; {over}](convergence.png)"
+    yield "## The paper's claims"
+    yield claims_table(experiment, summary) if experiment.claims else "The paper states no result of it in words."
+    if experiment.claims and preset != "paper":
+        yield f"The verdicts are on what the preset `{preset}` runs; the paper's sizes are those of the preset `paper`."
     yield "## Results\n\n" + _results(experiment, summary)
     yield (
-        f"Converged means {QUANTITIES[experiment.measure]} ≤ {experiment.converged_below:g} at some iteration. Medians "
-        "over the starts, in brackets the range. An iteration's time is that of its batch of starts divided by their "
-        "number, with other runs on the other cores."
+        f"Converged means {experiment.symbols[experiment.measure]} ≤ {experiment.converged_below:g} at some "
+        f"{experiment.clock}. The numbers are {over}. The time of an {experiment.clock} is that of its batch of "
+        f"{experiment.starts_are} divided by their number, with other runs on the other cores."
     )
-    if experiment.sharpness_points:
+    if _measures_sharpness(experiment):
         yield "## Sharpness\n\n" + _sharpness(experiment, summary)
         yield (
             "Linearised at a minimiser, heavy ball is stable only up to the sharpness 2(1+β)/((1−β)γ), times λ for a "
@@ -77,7 +92,8 @@ def _sections(experiment: Experiment, preset: str, summary: pl.DataFrame, missin
         )
         yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
     yield "## Methods\n\n" + _methods(experiment)
-    yield _environment()
+    for environment in environments:
+        yield f"Computed with {environment}."
 
 
 def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
@@ -88,22 +104,25 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             if runs.is_empty():
                 continue
             reached = runs["reached"].drop_nulls()
+            finals = (_spread(experiment, runs[q], _FORMS.get(q, "{:.2g}")) for q in experiment.quantities)
             rows.append((
-                setting_name(setting), method.label, f"{len(reached)} of {len(runs)}", int(runs["diverged"].sum()),
-                _range(reached, "{:.0f}"), *(_range(runs[quantity], "{:.2g}") for quantity in experiment.quantities),
-                _range(runs["milliseconds"], "{:.2f}"),
+                *([setting_name(setting)] if setting else []), method.label, f"{len(reached)} of {len(runs)}",
+                int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *finals,
+                _range(1e3 * runs["seconds"], "{:.2f}") if experiment.clock == "iteration"
+                else _range(runs["seconds"], "{:.2g}"),
             ))  # fmt: skip
-    last = (f"final {QUANTITIES[quantity]}" for quantity in experiment.quantities)
-    head = ("setting", "method", "converged", "diverged", "iterations to it", *last, "ms an iteration")
-    return _table(head, rows)
+    last = (f"final {experiment.symbols[quantity]}" for quantity in experiment.quantities)
+    unit = "ms an iteration" if experiment.clock == "iteration" else f"seconds an {experiment.clock}"
+    where = ["setting"] if experiment.settings else []
+    return _table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
 
 
-def _sharpness(experiment: Experiment, summary: pl.DataFrame) -> str:
+def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
     rows = []
     for setting in experiment.grid():
         for method in experiment.methods:
             runs = at(summary, setting, method.label)
-            limit = method.solver().sharpness_limit
+            limit = solver(method).sharpness_limit
             if limit is None or runs.is_empty():
                 continue
             converged = runs.filter(pl.col("reached").is_not_null())["sharpness"]
@@ -124,19 +143,32 @@ def _sharpness(experiment: Experiment, summary: pl.DataFrame) -> str:
 def _methods(experiment: Experiment) -> str:
     rows = []
     for method in experiment.methods:
-        settings = ", ".join(f"{name} = {value:.6g}" for name, value in method.options.items())
+        settings = ", ".join(f"{name} = {_text(value)}" for name, value in method.options.items())
         phi = method.reference
         function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
-        rows.append((method.label, f"`{method.solver().update}`", settings, function, method.note))
+        rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
     return _table(("method", "step", "options", "reference function", "note"), rows)
 
 
-def _environment() -> str:
-    packages = ", ".join(f"{name} {version(name)}" for name in ("npgm", "numpy", "scipy"))
-    return (
-        f"Computed with Python {platform.python_version()}, {packages} on {platform.system()} {platform.machine()} "
-        f"with {os.cpu_count()} cores."
-    )
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+_FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}
+
+
+def _spread(experiment: Experiment, values: pl.Series, form: str) -> str:
+    """Return a quantity over the starts as text, in the experiment's kind of average."""
+    if experiment.average == "median":
+        return _range(values, form)
+    mean, deviation = values.to_numpy().mean(), values.std() or 0.0
+    text = form.format(mean)
+    return f"{text} ± {form.format(half_width(deviation, len(values)))}" if len(values) > 1 else text
 
 
 def _range(values: pl.Series, form: str) -> str:

@@ -1,32 +1,30 @@
-"""Experiments as data: the TOML files of `specs`, read and checked."""
+"""What every experiment has: settings, presets, methods, claims, and the runs that they make."""
 
 from __future__ import annotations
 
 import hashlib
 import itertools
 import json
-import tomllib
-from dataclasses import dataclass, field, fields
+import os
+import platform
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar
+
+import polars as pl
 
 from npgm import _validate
-from npgm.experiments import instances
 from npgm.references import reference
-from npgm.solvers.method import Method, build
 
-SPECS = Path(__file__).with_name("specs")
-
-QUANTITIES = {"grad_norm": "‖∇f‖", "gap": "f − min f"}
-"""The quantities of a history that figures and tables show, with their symbols."""
-
-T = TypeVar("T")
 Setting = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class MethodSpec:
-    """A solver with its options, under the name that figures and tables show."""
+    """A method with its options, under the name that figures and tables show."""
 
     label: str
     method: str
@@ -38,28 +36,28 @@ class MethodSpec:
 
     def __post_init__(self) -> None:
         _validate.choice("role", self.role, ("compared", "check"))
-        self.solver()
+        self.arguments()
 
     def arguments(self) -> dict[str, Any]:
         """Return the options with the reference function built."""
         return self.options if self.reference is None else {**self.options, "reference": reference(**self.reference)}
 
-    def solver(self) -> Method:
-        """Build the solver; raises where the method, an option or the reference is not accepted."""
-        return build(self.method, self.arguments())
+    @property
+    def identity(self) -> list[Any]:
+        """All on which the method's numbers depend."""
+        return [self.method, self.options, self.reference]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Preset:
-    """How much of an experiment is run: the starts for each setting, and the iterations of a run."""
+    """How much of an experiment is run."""
 
     starts: list[int]
-    maxiter: int
+    """The starts for each setting, seeds 0, 1, ..."""
 
     def __post_init__(self) -> None:
         for number in self.starts:
             _validate.count("starts", number, least=1)
-        _validate.count("maxiter", self.maxiter, least=1)
 
 
 @dataclass(frozen=True)
@@ -72,60 +70,77 @@ class Claim:
     other: str | None = None
 
 
-@dataclass(frozen=True)
-class Run:
-    """One run of one method on one setting from one start: the unit that is computed, kept and resumed."""
+@dataclass(frozen=True, kw_only=True)
+class Run(ABC):
+    """One run of one method on one setting from one start: what is kept."""
 
-    problem: str
-    options: dict[str, Any]
     setting: Setting
     method: MethodSpec
     seed: int
-    maxiter: int
-    sharpness_points: int
 
-    def instance(self, threads: int) -> instances.Instance:
-        """Build the problem."""
-        return instances.registry[self.problem](**self.setting, **self.options, threads=threads)
+    @property
+    @abstractmethod
+    def identity(self) -> list[Any]:
+        """All on which the run's numbers depend, as JSON knows it."""
 
     @property
     def key(self) -> str:
         """A file name that changes with everything on which the numbers depend."""
-        method = [self.method.method, self.method.options, self.method.reference]
-        identity = [self.problem, self.options, self.setting, method, self.seed, self.maxiter, self.sharpness_points]
-        text = json.dumps(identity, sort_keys=True)
-        where = "-".join(f"{name}{value}" for name, value in self.setting.items())
-        return f"{self.method.method}-{where}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        digest = hashlib.sha256(json.dumps(self.identity, sort_keys=True).encode()).hexdigest()[:12]
+        where = (f"{name}{value}" for name, value in self.setting.items())
+        return "-".join((self.method.method, *where, f"seed{self.seed}", digest))
 
 
 @dataclass(frozen=True)
-class Experiment:
-    """An experiment of the paper, with the presets at which it can be run."""
+class Resources:
+    """What the computation of some runs may use: threads, a torch device, and a folder for files of its own."""
+
+    threads: int
+    device: str
+    folder: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment(ABC):
+    """An experiment of the paper, with the presets at which it can be run.
+
+    The kinds of experiments are its subclasses; see `npgm.experiments.catalogue`.
+    """
 
     key: str
     title: str
     source: str
-    problem: str
+    measure: str
+    """The quantity that ``converged_below`` bounds."""
     converged_below: float
-    settings: dict[str, list[Any]]
-    presets: dict[str, Preset]
+    presets: dict[str, Any]
     methods: list[MethodSpec]
     claims: list[Claim] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
-    """What the problem takes beside a setting."""
-    measure: str = "grad_norm"
-    """The quantity that ``converged_below`` bounds."""
-    quantities: list[str] = field(default_factory=lambda: list(QUANTITIES))
-    """What the figures show."""
-    sharpness_points: int = 0
-    """The iterations of a run at which λ_max(∇²f) is measured."""
+    settings: dict[str, list[Any]] = field(default_factory=dict)
+    quantities: list[str]
+    """What figures and tables show."""
+
+    preset_class: ClassVar[type[Preset]]
+    symbols: ClassVar[dict[str, str]]
+    """The quantities of a history that can be shown, with their symbols."""
+    clock: ClassVar[str]
+    """What the rows of a history count."""
+    starts_are: ClassVar[str]
+    """What differs between the runs of a method on a setting."""
+    packages: ClassVar[tuple[str, ...]]
+    """The packages that compute the numbers."""
+    average: ClassVar[str]
+    """How the starts are summed up: ``median``, with their range, or ``mean``, with a confidence interval."""
 
     def __post_init__(self) -> None:
-        _validate.choice("problem", self.problem, instances.registry)
         _validate.positive("converged_below", self.converged_below)
-        _validate.count("sharpness_points", self.sharpness_points)
         for quantity in (self.measure, *self.quantities):
-            _validate.choice("quantity", quantity, QUANTITIES)
+            _validate.choice("quantity", quantity, self.symbols)
+        for i, method in enumerate(self.methods):
+            try:
+                self.update(method)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"methods[{i}]: {error}") from error
         labels = [method.label for method in self.methods]
         if len(set(labels)) < len(labels):
             raise ValueError(f"the labels of the methods must differ, but are {', '.join(labels)}")
@@ -135,6 +150,45 @@ class Experiment:
         for name, preset in self.presets.items():
             if len(preset.starts) != len(self.grid()):
                 raise ValueError(f"presets.{name}.starts must have {len(self.grid())} entries, one for each setting")
+            self.runs(name)
+
+    @abstractmethod
+    def update(self, method: MethodSpec) -> str:
+        """Return the step of a method as a formula.
+
+        Raises:
+            TypeError, ValueError: if the method or an option is not accepted.
+        """
+
+    @abstractmethod
+    def run(self, preset: Any, setting: Setting, method: MethodSpec, seed: int) -> Run:
+        """Return a run."""
+
+    @abstractmethod
+    def scope(self, preset: Any) -> str:
+        """Return how much a preset runs, in words."""
+
+    @abstractmethod
+    def together(self, run: Run) -> int:
+        """Return how many runs like this one, of different seeds, to compute at once."""
+
+    @abstractmethod
+    def compute(self, runs: Sequence[Run], resources: Resources) -> Iterator[tuple[Run, pl.DataFrame]]:
+        """Compute the histories of runs that differ in their seed only; see `npgm.experiments.Store`."""
+
+    @abstractmethod
+    def estimate(self, runs: Sequence[Run], resources: Resources) -> float:
+        """Return about how many seconds `compute` will take, from a few steps.
+
+        Raises:
+            npgm.data.DataError: if the data cannot be had.
+        """
+
+    def environment(self, resources: Resources) -> str:
+        """Return what the numbers are computed with and on, in words."""
+        packages = ", ".join(f"{name} {version(name)}" for name in ("npgm", *self.packages))
+        system = f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores"
+        return f"Python {platform.python_version()}, {packages} on {system}"
 
     def grid(self) -> list[Setting]:
         """Return every combination of the settings' values."""
@@ -144,54 +198,22 @@ class Experiment:
         """Return the labels of the methods that figures and claims compare."""
         return [method.label for method in self.methods if method.role == "compared"]
 
-    def preset(self, name: str) -> Preset:
+    def preset(self, name: str) -> Any:
         """Return a preset by name."""
         return self.presets[_validate.choice("preset", name, self.presets)]
 
-    def runs(self, preset: str) -> list[Run]:
-        """Return all runs of a preset."""
+    def runs(self, preset: str, methods: Sequence[str] | None = None, seeds: int | None = None) -> list[Run]:
+        """Return the runs of a preset: all, or those of the methods of some labels, or of the first ``seeds`` seeds."""
         chosen = self.preset(preset)
+        labels = [method.label for method in self.methods]
+        for label in methods or ():
+            _validate.choice("method", label, labels)
+        if seeds is not None:
+            _validate.count("seeds", seeds, least=1)
         return [
-            Run(self.problem, self.options, setting, method, seed, chosen.maxiter, self.sharpness_points)
+            self.run(chosen, setting, method, seed)
             for setting, starts in zip(self.grid(), chosen.starts, strict=True)
             for method in self.methods
-            for seed in range(starts)
+            if not methods or method.label in methods
+            for seed in range(starts if seeds is None else min(starts, seeds))
         ]
-
-
-def names() -> list[str]:
-    """Return the experiments that can be loaded."""
-    return sorted(path.stem for path in SPECS.glob("*.toml"))
-
-
-def load(name: str) -> Experiment:
-    """Read an experiment of the package.
-
-    Raises:
-        ValueError: if there is none of that name, or its file is not as it should be, with the key at fault.
-    """
-    return parse(SPECS / f"{_validate.choice('experiment', name, names())}.toml")
-
-
-def parse(path: Path) -> Experiment:
-    """Read an experiment from a TOML file; raises as `load` does."""
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-        content["presets"] = {
-            name: _make(Preset, p, f"presets.{name}") for name, p in content.get("presets", {}).items()
-        }
-        for key, cls in (("methods", MethodSpec), ("claims", Claim)):
-            content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
-        return _make(Experiment, {**content, "key": path.stem})
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{path.name}: {error}") from error
-
-
-def _make(cls: type[T], content: dict[str, Any], where: str = "") -> T:
-    accepted = [f.name for f in fields(cls)]  # type: ignore[arg-type]
-    if unknown := sorted(set(content) - set(accepted)):
-        raise ValueError(f"{where or 'the experiment'} has no key {unknown[0]!r}; accepted: {', '.join(accepted)}")
-    try:
-        return cls(**content)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{where}: {error}" if where else str(error)) from error

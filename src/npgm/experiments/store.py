@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
 
+from npgm._files import replacing
 from npgm.experiments.spec import Run
 
 
 class Store:
     """The folder of the runs of one experiment.
 
-    A run's file has one row an iteration: k, seconds, fun, grad_norm, stationarity, gap = f - min f and sharpness,
-    which is null where it was not measured, and the constant columns method, seed, status and one for each name of the
-    setting.
+    A run's file has one row an iteration or epoch k: the seconds until then, and the quantities measured. Those of a
+    solver are fun, grad_norm, stationarity, gap = f - min f and sharpness, which is null where it was not measured;
+    those of a training are train_loss, test_loss and test_accuracy. The columns method, seed, status, environment and
+    one for each name of the setting are constant.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,16 +31,14 @@ class Store:
         """Return the runs that are still to be done."""
         return [run for run in runs if not self.path(run).is_file()]
 
-    def write(self, run: Run, history: pl.DataFrame) -> None:
-        """Keep the history of a run."""
+    def write(self, run: Run, history: pl.DataFrame, environment: str) -> None:
+        """Keep the history of a run, and in which environment it was computed."""
+        setting = {name: pl.lit(value) for name, value in run.setting.items()}
+        seed, where = pl.lit(run.seed, pl.Int32), pl.lit(environment)
+        history = history.with_columns(seed=seed, environment=where, **setting)
         self.folder.mkdir(parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=self.folder, suffix=".part")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                history.write_parquet(file)
-            Path(temporary).replace(self.path(run))
-        finally:
-            Path(temporary).unlink(missing_ok=True)
+        with replacing(self.path(run)) as file:
+            history.write_parquet(file)
 
     def read(self, runs: Iterable[Run]) -> pl.DataFrame:
         """Return the histories of those of ``runs`` that are done, one below the other."""
@@ -51,4 +49,4 @@ class Store:
         ]
         if not frames:
             raise FileNotFoundError(f"{self.folder} holds none of the runs; reproduce the experiment first")
-        return pl.concat(frames)
+        return pl.concat(frames, how="diagonal")

@@ -25,6 +25,7 @@ import numpy as np
 
 from npgm import _validate
 from npgm._array import Floats
+from npgm._files import replacing
 from npgm.references import Isotropic, Reference
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
@@ -108,7 +109,9 @@ class Report:
             ax.set(yscale="log", xlabel="iteration", title=quantity)
             ax.grid(alpha=0.3)
             ax.legend(fontsize="small")
-        figure.savefig(path)
+        path = Path(path)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix(".") or "png")
 
 
 def deterministic(

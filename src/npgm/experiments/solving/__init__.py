@@ -1,0 +1,1 @@
+"""Solver runs: a problem minimised from several starts at once."""

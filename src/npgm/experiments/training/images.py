@@ -1,0 +1,98 @@
+"""Images and labels in memory, with shuffling, cropping and flipping as operations on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from npgm import _validate, data
+
+PADDING = 4
+"""The black border in which a random crop moves, in pixels."""
+
+
+class Images:
+    """A data set on a device, as bytes; batches are made floating-point numbers as they are taken.
+
+    Args:
+        dataset: a name of `npgm.data.registry`, of a set with images and labels.
+        preprocessing: ``"unit"`` for pixels in [0, 1], or ``"standardised"`` for mean 0 and variance 1 of each channel
+            over the training images.
+        examples: the training images to keep, the first ones, and at most as many test images; all by default.
+        device: where the images are.
+
+    Raises:
+        npgm.data.DataError: if the data set cannot be had.
+        ValueError: if it does not hold images and labels.
+    """
+
+    def __init__(
+        self, dataset: str, preprocessing: str = "unit", examples: int | None = None, device: str | torch.device = "cpu"
+    ) -> None:
+        arrays = data.load(dataset)
+        if "train_images" not in arrays:
+            raise ValueError(f"the data set {dataset} has no images; it holds {', '.join(sorted(arrays))}")
+        parts = {name: torch.from_numpy(array[:examples]) for name, array in arrays.items()}
+        for part in ("train_images", "test_images"):
+            if parts[part].ndim == 3:
+                parts[part] = parts[part].unsqueeze(-1)
+        pixels = parts["train_images"].flatten(0, -2)
+        if _validate.choice("preprocessing", preprocessing, ("unit", "standardised")) == "standardised":
+            shift, scale = pixels.double().mean(0), pixels.double().std(0, correction=0)
+        else:
+            shift, scale = torch.zeros(pixels.shape[-1]), torch.full(pixels.shape[-1:], 255.0)
+        self.shift, self.scale = shift.float().to(device), scale.float().to(device)
+        self.classes = int(arrays["train_labels"].max()) + 1
+        self.train, self.test = parts["train_images"].to(device), parts["test_images"].to(device)
+        self.train_labels = parts["train_labels"].long().to(device)
+        self.test_labels = parts["test_labels"].long().to(device)
+
+    def batch(self, order: Order, which: slice) -> tuple[Tensor, Tensor]:
+        """Return the images, of shape (seeds, B, C, H, W), and labels, (seeds, B), of some places of the order."""
+        index = order.index[:, which]
+        if order.crop is None or order.flip is None:
+            images = self.train[index]
+        else:
+            height, width = self.train.shape[1:3]
+            top, left = order.crop[:, which, None].unbind(-1)
+            rows = top + torch.arange(height, device=index.device)
+            columns = torch.arange(width, device=index.device).expand(*index.shape, width)
+            columns = left + torch.where(order.flip[:, which, None], columns.flip(-1), columns)
+            images = self._padded[index[..., None, None], rows[..., :, None], columns[..., None, :]]
+        return self._floats(images), self.train_labels[index]
+
+    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the test images, of shape (B, C, H, W), and labels."""
+        for images, labels in zip(torch.split(self.test, size), torch.split(self.test_labels, size), strict=True):
+            yield self._floats(images), labels
+
+    @cached_property
+    def _padded(self) -> Tensor:
+        return torch.nn.functional.pad(self.train, (0, 0, PADDING, PADDING, PADDING, PADDING))
+
+    def _floats(self, images: Tensor) -> Tensor:
+        """Return (..., H, W, C) bytes as (..., C, H, W) numbers, which stay channels-last in memory."""
+        return ((images.float() - self.shift) / self.scale).movedim(-1, -3)
+
+
+class Order:
+    """The order in which each seed goes through the images in an epoch, and where it crops and flips them.
+
+    Attributes:
+        index: the images, of shape (seeds, images).
+        crop: the corners of the crops, of shape (seeds, images, 2), or None.
+        flip: whether to flip, of shape (seeds, images), or None.
+    """
+
+    def __init__(self, generators: Sequence[torch.Generator], images: Images, *, augment: bool) -> None:
+        number, device = len(images.train), images.train.device
+        draws = [torch.randperm(number, generator=g) for g in generators]
+        self.index = torch.stack(draws).to(device)
+        self.crop = self.flip = None
+        if augment:
+            corners = [torch.randint(2 * PADDING + 1, (number, 2), generator=g) for g in generators]
+            self.crop = torch.stack(corners).to(device)
+            self.flip = torch.stack([torch.rand(number, generator=g) < 0.5 for g in generators]).to(device)

@@ -1,0 +1,74 @@
+"""Residual networks (He, Zhang, Ren and Sun, 2016), for images of 32×32 or 224×224 pixels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from npgm import _validate
+
+_WIDTHS = (64, 128, 256, 512)
+
+
+class Block(nn.Module):
+    """Two 3×3 convolutions beside a shortcut, which is a 1×1 convolution where the shape changes."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            *_convolution(inputs, outputs, 3, stride), nn.ReLU(inplace=True), *_convolution(outputs, outputs, 3, 1)
+        )
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else nn.Sequential(*_convolution(inputs, outputs, 1, stride))
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the activations of the block."""
+        y: Tensor = self.relu(self.residual(x) + self.shortcut(x))
+        return y
+
+
+class ResNet(nn.Sequential):
+    """A residual network of four stages of `Block`, 64 to 512 channels wide.
+
+    Images of shape (B, 3, H, W) give logits of shape (B, classes). Convolutions are
+    initialised as in He et al. (normal, by the fan-out), the rest as torch does.
+
+    Args:
+        depths: the blocks of each stage.
+        classes: the number of logits.
+        stem: ``"cifar"``, one 3×3 convolution, for images of 32×32 pixels, or ``"imagenet"``, a 7×7 convolution and a
+            pooling that together divide the resolution by four.
+    """
+
+    def __init__(self, depths: Sequence[int], classes: int = 10, stem: str = "cifar") -> None:
+        _validate.count("classes", classes, least=1)
+        if _validate.choice("stem", stem, ("cifar", "imagenet")) == "cifar":
+            layers = [*_convolution(3, 64, 3, 1), nn.ReLU(inplace=True)]
+        else:
+            layers = [*_convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
+        inputs = 64
+        for stage, (width, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+            for i in range(depth):
+                layers.append(Block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
+                inputs = width
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+
+def resnet18(classes: int = 10, stem: str = "cifar") -> ResNet:
+    """Return a ResNet-18."""
+    return ResNet((2, 2, 2, 2), classes, stem)
+
+
+def resnet34(classes: int = 10, stem: str = "cifar") -> ResNet:
+    """Return a ResNet-34."""
+    return ResNet((3, 4, 6, 3), classes, stem)
+
+
+def _convolution(inputs: int, outputs: int, size: int, stride: int) -> list[nn.Module]:
+    convolution = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return [convolution, nn.BatchNorm2d(outputs)]
