@@ -2,12 +2,14 @@
 # make test        linters, types and all tests
 PYTHON ?= python3
 PRESET ?= cpu
+# or mnist, cifar10, cifar10-momentum, cifar100, which take longer; or all
+EXPERIMENTS ?= matrix-factorization phase-retrieval
 BIN = .venv/bin
 
 .PHONY: reproduce test lint bench clean
 
 reproduce: .venv/experiments
-	$(BIN)/npgm reproduce all --preset $(PRESET)
+	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
 
 test: .venv/dev lint
 	$(BIN)/python -m pytest -n auto
@@ -19,6 +21,7 @@ lint: .venv/dev
 
 bench: .venv/experiments
 	$(BIN)/python benchmarks/matrix_factorization.py
+	$(BIN)/python benchmarks/training.py
 
 clean:
 	rm -rf .venv results
