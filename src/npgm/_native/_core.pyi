@@ -45,7 +45,8 @@ def update(
         threads: the most threads to use. The result does not depend on it.
 
     Raises:
-        ValueError: if there is no such step, or an array that is written overlaps with another one.
+        ValueError: if there is no such step, or an array shares memory with its gradient or momentum. What it shares
+            with others is written in the order of the arrays.
     """
 
 def measure(

@@ -94,30 +94,46 @@ void check(Tensors const& tensors) {
         throw std::invalid_argument("momentum buffers and their dtype must be given together");
 }
 
-// A tensor that is written must share no memory with another: the result would depend on the order.
-void refuse_overlap(Tensors const& tensors) {
-    struct Range {
-        std::uintptr_t first, last;
-        bool written;
-    };
+struct Range {
+    std::uintptr_t first, last;
+    bool written;
+};
+
+bool overlap(Range const& a, Range const& b) {
+    return (a.written || b.written) && a.first < b.last && b.first < a.last;
+}
+
+// Whether a tensor that is written shares memory with another: then they must be moved one after the other, as a loop
+// over them would. Within one tensor the result would depend on the instructions.
+bool overlaps(Tensors const& tensors) {
     std::vector<Range> ranges;
     ranges.reserve(3 * tensors.sizes.size());
-    auto const add = [&](std::vector<std::uintptr_t> const& addresses, Dtype dtype, bool written) {
-        for (std::size_t i = 0; i < addresses.size(); ++i)
-            if (tensors.sizes[i] != 0)
-                ranges.push_back({addresses[i], addresses[i] + tensors.sizes[i] * size_of(dtype), written});
-    };
-    add(tensors.parameters, tensors.dtype, true);
-    add(tensors.momentum, tensors.momentum_dtype, true);
-    add(tensors.gradients, tensors.dtype, false);
+    std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
+    for (std::size_t i = 0; i < tensors.sizes.size(); ++i) {
+        if (tensors.sizes[i] == 0) continue;
+        auto const range = [&](std::uintptr_t address, std::size_t each, bool written) {
+            return Range{address, address + tensors.sizes[i] * each, written};
+        };
+        Range const parameter = range(tensors.parameters[i], bytes, true);
+        Range const gradient = range(tensors.gradients[i], bytes, false);
+        bool own = overlap(parameter, gradient);
+        if (!tensors.momentum.empty()) {
+            Range const momentum = range(tensors.momentum[i], momentum_bytes, true);
+            own = own || overlap(momentum, parameter) || overlap(momentum, gradient);
+            ranges.push_back(momentum);
+        }
+        if (own) throw std::invalid_argument("a parameter, its gradient and its momentum overlap in memory");
+        ranges.push_back(parameter);
+        ranges.push_back(gradient);
+    }
     std::sort(ranges.begin(), ranges.end(), [](Range const& a, Range const& b) { return a.first < b.first; });
     std::uintptr_t end = 0, written_end = 0;
     for (Range const& range : ranges) {
-        if (range.first < (range.written ? end : written_end))
-            throw std::invalid_argument("parameters, gradients and momentum buffers overlap in memory");
+        if (range.first < (range.written ? end : written_end)) return true;
         end = std::max(end, range.last);
         if (range.written) written_end = std::max(written_end, range.last);
     }
+    return false;
 }
 
 // Moments of several blocks as those of one, in the order of the calls.
@@ -148,7 +164,7 @@ void update(Tensors const& tensors, Map map, Step const& step, std::span<double 
         throw std::invalid_argument("an isotropic step needs one factor, or one for each tensor; a separable one none");
     Update* const loop = chosen.load()->update(map, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
-    refuse_overlap(tensors);
+    if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
     for_each(blocks, threads, [&](std::size_t i) {

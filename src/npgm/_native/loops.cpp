@@ -142,7 +142,7 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
 template <class P, bool decays>
 Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const& step) {
     using T = Working<P>;
-    constexpr std::size_t lanes = 32;
+    constexpr std::size_t lanes = 32, ahead = 2048;
     auto const* const x = static_cast<P const*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
@@ -165,6 +165,9 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
     auto const each = [&](auto take) __attribute__((always_inline)) {
         std::size_t i = 0;
         for (; i + lanes <= n; i += lanes) {
+            // the processor's own prefetching ends at each page
+            std::size_t const next = i + ahead < n ? i + ahead : i;
+            for (std::size_t k = 0; k < lanes; k += 64 / sizeof(P)) __builtin_prefetch(gradient + next + k);
 #pragma omp simd
             for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, y(i + lane));
         }
