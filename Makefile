@@ -22,14 +22,15 @@ lint: .venv/dev
 bench: .venv/experiments
 	$(BIN)/python benchmarks/matrix_factorization.py
 	$(BIN)/python benchmarks/training.py
+	$(BIN)/python benchmarks/step_time.py
 
 clean:
-	rm -rf .venv results
+	rm -rf .venv build results
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed; set PYTHON"'
 	$(PYTHON) -m venv .venv
 
-.venv/%: .venv/bin/python pyproject.toml constraints.txt
+.venv/%: .venv/bin/python pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/npgm/_native/*.[ch]pp)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
 	touch $@
