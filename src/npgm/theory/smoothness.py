@@ -156,11 +156,14 @@ def _largest(
 
 
 def _seconds(work: Callable[[], Any]) -> float:
-    """Return the time of a call, after one that compiles and allocates."""
+    """Return the median time of three calls, after one that compiles and allocates."""
     work()
-    began = time.perf_counter()
-    work()
-    return max(time.perf_counter() - began, 1e-9)
+    times = []
+    for _ in range(3):
+        began = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - began)
+    return max(sorted(times)[1], 1e-9)
 
 
 def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol: float) -> tuple[float, Floats, int]:
