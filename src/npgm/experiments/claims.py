@@ -76,7 +76,9 @@ def fastest(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verd
         own = medians.pop(claim.method)
         rival = min(medians, key=lambda label: medians[label])
         verdicts.append(own < medians[rival])
-        first, second = (form.format(value) for value in (own, medians[rival]))
+        first, second = (
+            form.format(value) if value < math.inf else "not within the budget" for value in (own, medians[rival])
+        )
         texts.append(_under(setting, f"{claim.method} {first}, next {rival} {second}"))
     return _verdict(f"median over the {experiment.starts_are}, to {_target(experiment)}", texts, verdicts)
 

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, TypeVar
 
 from npgm._array import Array, Namespace, elementwise
+from npgm._registry import enter
 
 registry: dict[str, type[Kernel]] = {}
 """The kernels by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
@@ -20,10 +21,7 @@ def register(kernel: K) -> K:
     Raises:
         ValueError: if another class holds the key already.
     """
-    taken = registry.get(kernel.key)
-    if taken is not None and taken.__qualname__ != kernel.__qualname__:
-        raise ValueError(f"the kernel key {kernel.key!r} is taken by {taken.__qualname__}")
-    registry[kernel.key] = kernel
+    enter(registry, kernel, "kernel")
     return kernel
 
 

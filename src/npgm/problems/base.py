@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
 from npgm._array import Array, Floats
+from npgm._registry import enter
 from npgm.references import Reference
 
 registry: dict[str, type[Problem]] = {}
@@ -21,10 +22,7 @@ def register(problem: P) -> P:
     Raises:
         ValueError: if another class holds the key already.
     """
-    taken = registry.get(problem.key)
-    if taken is not None and taken.__qualname__ != problem.__qualname__:
-        raise ValueError(f"the problem key {problem.key!r} is taken by {taken.__qualname__}")
-    registry[problem.key] = problem
+    enter(registry, problem, "problem")
     return problem
 
 

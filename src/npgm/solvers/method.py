@@ -8,6 +8,7 @@ from typing import Any, ClassVar, TypeVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
+from npgm._registry import enter
 from npgm.kernels import Quadratic
 from npgm.references import Isotropic, Reference
 
@@ -25,10 +26,7 @@ def register(method: M) -> M:
     Raises:
         ValueError: if another class holds the key already.
     """
-    taken = registry.get(method.key)
-    if taken is not None and taken.__qualname__ != method.__qualname__:
-        raise ValueError(f"the solver key {method.key!r} is taken by {taken.__qualname__}")
-    registry[method.key] = method
+    enter(registry, method, "solver")
     return method
 
 
