@@ -101,6 +101,11 @@ def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:
     return xp.sum(z * z, axis=axis, keepdims=True)
 
 
+def one_if_zero(xp: Namespace, q: Array) -> Array:
+    """Return ``q`` with 1 in place of 0, to divide by."""
+    return xp.where(q == 0, xp.ones_like(q), q)
+
+
 def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
     """Return the Euclidean norm of ``y`` over ``axis``, free of overflow, with the reduced axes kept."""
     _, m, q = scaled_norm(xp, y, axis)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import ClassVar
 
 from npgm import _validate, kernels
-from npgm._array import Array, Axis, Namespace, divide, promote, saturated_product, scaled_norm
+from npgm._array import Array, Axis, Namespace, divide, one_if_zero, promote, saturated_product, scaled_norm
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class Isotropic(Reference):
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         xp, x, restore = promote(x)
         z, m, q = scaled_norm(xp, x, axis)
-        slope = self.kernel.gradient(m * q) / _one_if_zero(xp, q)
+        slope = self.kernel.gradient(m * q) / one_if_zero(xp, q)
         at_zero = self.kernel.curvature_at_zero
         return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, _derivative(1.0, at_zero)), slope))
 
@@ -137,7 +137,7 @@ class Isotropic(Reference):
         xp, y, restore = promote(y)
         z, m, q = scaled_norm(xp, y, axis)
         r = self.relative_norm(xp, m, q)
-        direction = z / _one_if_zero(xp, q)
+        direction = z / one_if_zero(xp, q)
         tangential = self.kernel.rescaling(r) / self.scale
         radial = self.kernel.curvature(r) / self.scale
         if root:
@@ -165,7 +165,7 @@ class Isotropic(Reference):
 
         This is where a norm that was gathered from many arrays enters.
         """
-        slope = self.kernel.precondition(self.relative_norm(xp, m, q)) / _one_if_zero(xp, q)
+        slope = self.kernel.precondition(self.relative_norm(xp, m, q)) / one_if_zero(xp, q)
         at_zero = min(_derivative(self.curvature_at_zero, 1.0), float(xp.finfo(q.dtype).max))
         return xp.where(q == 0, xp.full_like(q, at_zero), slope)
 
@@ -231,10 +231,6 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
     if unknown := set(parameters) - set(accepted):
         raise TypeError(f"the kernel {key} has no parameter {min(unknown)!r}; accepted: {accepted or 'none'}")
     return lifts[lift](kernel(**parameters), scale=scale)
-
-
-def _one_if_zero(xp: Namespace, q: Array) -> Array:
-    return xp.where(q == 0, xp.ones_like(q), q)
 
 
 def _derivative(numerator: float, denominator: float) -> float:

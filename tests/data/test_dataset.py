@@ -15,14 +15,6 @@ from npgm.data.movielens import MovieLens100K
 NOWHERE = {"http://127.0.0.1:9/ml-100k.zip": "md5:0"}
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    """An empty cache, and no local folder."""
-    monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("NPGM_DATA", raising=False)
-    return tmp_path / "cache"
-
-
 @pytest.fixture(scope="module")
 def arrays():
     return data.load("movielens-100k")

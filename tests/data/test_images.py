@@ -15,13 +15,6 @@ from npgm.data.mnist import MNIST
 from npgm.data.package import Package
 
 
-@pytest.fixture
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("NPGM_DATA", raising=False)
-    return tmp_path / "cache"
-
-
 @pytest.fixture(scope="module")
 def mnist():
     """The real data, through the real sources."""

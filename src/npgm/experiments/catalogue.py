@@ -49,9 +49,8 @@ def parse(path: Path) -> Experiment:
 
 def _kind(content: dict[str, Any]) -> type[Experiment]:
     if "network" in content:
-        from npgm.experiments.training.experiment import (
-            TrainingExperiment,
-        )  # needs torch, which the other kind does not
+        # needs torch, which the other kind does not
+        from npgm.experiments.training.experiment import TrainingExperiment
 
         return TrainingExperiment
     from npgm.experiments.solving.experiment import SolvingExperiment

@@ -67,10 +67,10 @@ def run(
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
                BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, speed_estimate_period=float("inf")) as progress:
-        expected = timedelta(seconds=round(sum(map(costs, units)) / min(jobs, len(units))))
+        total = sum(map(costs, units))
+        expected = timedelta(seconds=round(total / min(jobs, len(units))))
         progress.console.print(f"{experiment.key} ({preset}): {sum(map(len, units))} runs, expected to take {expected}")
         done = len(runs) - sum(map(len, units))
-        total = sum(map(costs, units))
         task = progress.add_task(f"{experiment.key} ({preset})", total=total, done=done, runs=len(runs))
         progress.advance(task, 0)  # the clock of the time left starts here, not with the first unit that is done
         work = Parallel(n_jobs=jobs, return_as="generator_unordered")(

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, norm
+from npgm._array import Array, Namespace, norm, one_if_zero
 from npgm.solvers.method import Method, register
 
 
@@ -52,7 +52,7 @@ def first_lr(xp: Namespace, x: Array, grad: Array, lr: float) -> Array:
     """Return ``lr`` for each run, or as much more as makes ‖Δx‖ = sqrt(eps) ‖x‖, so that ‖Δ∇f‖/‖Δx‖ has a meaning."""
     length = norm(xp, grad, axis=-1)
     shortest = math.sqrt(float(xp.finfo(x.dtype).eps)) * norm(xp, x, axis=-1)
-    return xp.clip(shortest / xp.where(length == 0, xp.ones_like(length), length), lr, None)
+    return xp.clip(shortest / one_if_zero(xp, length), lr, None)
 
 
 def curvature(xp: Namespace, dx: Array, dgrad: Array) -> tuple[Array, Array]:
@@ -68,5 +68,4 @@ def damped(xp: Namespace, last: Array, growth: Array, bound: Array, weight: floa
 
 
 def _half_ratio(xp: Namespace, a: Array, b: Array) -> Array:
-    zero = b == 0
-    return xp.where(zero, xp.full_like(b, xp.inf), 0.5 * a / xp.where(zero, xp.ones_like(b), b))
+    return xp.where(b == 0, xp.full_like(b, xp.inf), 0.5 * a / one_if_zero(xp, b))
