@@ -14,6 +14,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from npgm import _validate, experiments, kernels, problems, references
+from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS
 from npgm.data import DataError
 from npgm.data import load as load_data
 from npgm.experiments import figures
@@ -148,6 +149,36 @@ def certify(
     console.print(f"Descent inequality (1.2) along the run: {'holds' if descends else 'FAILS'}", highlight=False)
     if not (done.report.certificates and done.report.holds and descends):
         raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    preset: Annotated[str, typer.Option(help=f"How much to measure: {' or '.join(PRESETS)}.")] = "quick",
+    layouts: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LAYOUTS)}; repeatable.")] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help=f"{', '.join(DTYPES)}; repeatable.")] = None,
+    threads: Annotated[list[int] | None, typer.Option(help="By default 1 and 2; repeatable.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="By default cpu and, if there, cuda; repeatable.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often each step is timed.")] = None,
+    size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
+    growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
+    json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.png"),
+) -> None:
+    """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
+
+    Interrupted, it prints and writes what was measured until then.
+    """
+    try:
+        from npgm.bench import runner
+    except ModuleNotFoundError as error:
+        _complain(f"the benchmark needs the package {error.name}; install npgm[experiments]")
+        raise typer.Exit(2) from None
+
+    given: dict[str, Any] = {"layouts": layouts, "dtypes": dtypes, "threads": threads, "devices": device}
+    given |= {"rounds": rounds, "size": size, "growth": growth}
+    results = _guarded(lambda: runner.run(runner.plan(preset, **given), json, plot, console))
+    if results.interrupted:
+        raise typer.Exit(130)
 
 
 @data.command()
