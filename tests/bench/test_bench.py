@@ -174,6 +174,8 @@ def test_the_presets_plan_what_they_say():
     assert {c.contenders for c in full.layouts} == {tuple(contenders)}
     assert full.growth[-1] == Case(growing(10**8), "float64", "cpu", 1, 2, 0.1, GROWTH)
     assert not runner.plan(growth=False).growth
+    twice = runner.plan(layouts=["gpt2", "gpt2"], dtypes=["float32"] * 2, threads=[3, 3], devices=["cpu", "cpu"])
+    assert [c.title for c in twice.layouts] == ["GPT-2 of 124 M, float32, 3 threads"]
 
 
 @pytest.mark.parametrize(

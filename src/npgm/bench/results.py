@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import psutil
+import torch
 
 import npgm
 from npgm import _native
@@ -140,8 +141,6 @@ class Results:
 
 def environment() -> dict[str, Any]:
     """Return on what and with what the numbers are measured."""
-    import torch
-
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "npgm": npgm.__version__,

@@ -64,11 +64,12 @@ def plan(
         TypeError, ValueError: if an argument is not accepted.
     """
     chosen = PRESETS[_validate.choice("preset", preset, PRESETS)]
-    keys = [_validate.choice("layout", key, LAYOUTS) for key in layouts or chosen.layouts]
-    dtypes = [_validate.choice("dtype", dtype, DTYPES) for dtype in dtypes or ("float32", "bfloat16")]
-    numbers = [_validate.count("threads", n, least=1) for n in threads or range(1, 1 + min(2, os.cpu_count() or 1))]
+    cores = os.cpu_count() or 1
     present = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    devices = [_validate.choice("device", device, ("cpu", "cuda")) for device in devices or present]
+    keys = [*dict.fromkeys(_validate.choice("layout", key, LAYOUTS) for key in layouts or chosen.layouts)]
+    dtypes = [*dict.fromkeys(_validate.choice("dtype", dtype, DTYPES) for dtype in dtypes or ("float32", "bfloat16"))]
+    numbers = [*dict.fromkeys(_validate.count("threads", n, least=1) for n in threads or (1, 2)[:cores])]
+    devices = [*dict.fromkeys(_validate.choice("device", device, ("cpu", "cuda")) for device in devices or present)]
     if missing := set(devices) - set(present):
         raise ValueError(f"device {missing.pop()!r} is asked for, and torch {torch.__version__} finds none")
     rounds = _validate.count("rounds", chosen.rounds if rounds is None else rounds, least=1)
