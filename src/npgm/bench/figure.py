@@ -37,7 +37,7 @@ def draw(results: Results, path: Path) -> bool:
     panels = bool(aimed) + bool(results.growth)
     if not panels:
         return False
-    figure = Figure(figsize=(7.0 * panels, 6.0), layout="constrained")
+    figure = Figure(figsize=(7.0 * panels, 7.0), layout="constrained")
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     if aimed:
         _aims(axes.pop(0), aimed)
@@ -106,6 +106,6 @@ def _growth(ax: Axes, growth: Sequence[Result]) -> None:
 
 
 def _plain_numbers(axis: Axis) -> None:
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0)))
     axis.set_major_formatter(StrMethodFormatter("{x:g}"))
     axis.set_minor_formatter(NullFormatter())
