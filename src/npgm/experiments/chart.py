@@ -35,7 +35,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame) -> dict[str, Any]:
                 chosen = np.unique(np.linspace(0, max(len(points) - 1, 0), POINTS).round().astype(int))[: len(points)]
                 thinned |= len(chosen) < len(points)
                 points = points[chosen]
-                entry |= {experiment.clock: points["k"].to_list(), "seconds": _rounded(points["seconds"])}
+                entry |= {experiment.clock: points["k"].to_list(), "seconds": _rounded(points["seconds"], 6)}
                 entry[quantity] = [_rounded(points[name]) for name in ("middle", "low", "high")]
             curves.append(entry)
         settings.append({"name": setting_name(setting), "curves": curves})
@@ -51,5 +51,5 @@ def convergence(experiment: Experiment, frame: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _rounded(values: pl.Series) -> list[float | None]:
-    return [float(f"{value:.4g}") if math.isfinite(value) else None for value in values]
+def _rounded(values: pl.Series, digits: int = 4) -> list[float | None]:
+    return [float(f"{value:.{digits}g}") if math.isfinite(value) else None for value in values]
