@@ -37,7 +37,7 @@ def test_a_page_has_its_figures_within_and_its_text_escaped(tmp_path):
     assert reader.sources == ["data:,", "data:image/png;base64," + base64.b64encode(b"picture").decode()]
     assert reader.seen.count("figure") == reader.seen.count("table") == 1
     assert reader.seen.count("script") == 1  # the page's own
-    assert "<td class="short">a | b</td>" in html
+    assert '<td class="short">a | b</td>' in html
     assert "‖∇f‖" in html
     assert "<title>A &amp; B</title>" in html
 
@@ -52,7 +52,9 @@ def test_a_chart_is_below_its_figure_as_data_that_cannot_end_its_element(tmp_pat
     assert reader.open == []
     assert reader.seen.count("img") == 2
     assert reader.seen.count("script") == 2
-    (text,) = re.findall(r'<figcaption>one</figcaption>\n<script type="application/json" class="chart">(.*?)</script>', html)
+    (text,) = re.findall(
+        r'<figcaption>one</figcaption>\n<script type="application/json" class="chart">(.*?)</script>', html
+    )
     assert json.loads(text) == data
     assert "Copyright (c) 2022 Leon Sorokin" in html  # the notice of the library that draws charts
     assert "Leon Sorokin" not in page("T", "no chart", tmp_path)
