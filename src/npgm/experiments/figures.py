@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
@@ -43,7 +44,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
         number = at(frame, setting)["seed"].n_unique()
         starts = experiment.starts_are if number != 1 else experiment.starts_are.removesuffix("s")
         column[0].set_title(", ".join(filter(None, [setting_name(setting), f"{number} {starts}"])))
-    _legend(figure, axes[0, 0])
+    _legend(figure)
     _save(figure, path)
 
 
@@ -62,7 +63,7 @@ def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) ->
         ax.set(xlabel="iteration", xscale="symlog", yscale="log", xlim=(0, None), title=setting_name(setting))
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("λ_max(∇²f); dashed: stability limit")
-    _legend(figure, axes[0])
+    _legend(figure)
     _save(figure, path)
 
 
@@ -82,7 +83,7 @@ def kernels(path: Path) -> None:
     right.set(xlabel="y", title="preconditioner h*'(y)", ylim=(-3.0, 3.0))
     for ax in (left, right):
         ax.grid(alpha=0.3)
-    _legend(figure, left)
+    _legend(figure)
     _save(figure, path)
 
 
@@ -96,14 +97,19 @@ def _band(
     color: str,
 ) -> None:
     points = curve(experiment, runs, quantity)
+    if points.is_empty():
+        return
     x = points[clock].to_numpy()
     ax.plot(x, points["middle"].to_numpy(), color=color, label=label, linewidth=1.5,
             marker="." if len(points) <= _FEW else None)  # fmt: skip
     ax.fill_between(x, points["low"].to_numpy(), points["high"].to_numpy(), color=color, alpha=0.2, linewidth=0)
 
 
-def _legend(figure: matplotlib.figure.Figure, ax: matplotlib.axes.Axes) -> None:
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=int(figure.get_figwidth() / 1.4))
+def _legend(figure: matplotlib.figure.Figure) -> None:
+    labels: dict[str, Any] = {}
+    for ax in figure.axes:
+        labels |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(labels.values(), labels.keys(), loc="outside upper center", ncols=int(figure.get_figwidth() / 1.4))
 
 
 def _save(figure: matplotlib.figure.Figure, path: Path) -> None:
