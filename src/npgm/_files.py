@@ -32,6 +32,6 @@ def _remove_abandoned(own: Path) -> None:
     """Remove what has not changed for long by the clock of the file system, which many machines may share."""
     now = own.stat().st_mtime
     for path in own.parent.glob(".*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another process may be first
+        with contextlib.suppress(OSError):  # another process was first, or it is another user's
             if now - path.stat().st_mtime > ABANDONED:
                 path.unlink()

@@ -51,18 +51,13 @@ def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdi
     needed = {claim.method, *filter(None, [claim.other])}
     if claim.check in _against_all:
         needed.update(experiment.compared())
-    missing = {
-        setting_name(setting): sorted(absent)
+    missing = [
+        _under(setting, f"no run of {', '.join(sorted(absent))} is done")
         for setting in experiment.grid()
         if (absent := needed - set(at(summary, setting)["method"]))
-    }
+    ]
     if missing:
-        texts = (
-            f"{name}: {text}" if name else text
-            for name, labels in missing.items()
-            for text in [f"no run of {', '.join(labels)} is done"]
-        )
-        return Verdict("; ".join(texts), "not run")
+        return Verdict("; ".join(missing), "not run")
     return check(experiment, claim, summary)
 
 

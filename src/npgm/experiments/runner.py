@@ -66,10 +66,10 @@ def run(
     resources = Resources(max(1, cores // jobs), device, store.folder)
     try:
         costs = _costs(experiment, units, resources)
-        store.obstacle = None
     except DataError as error:
         store.obstacle = str(error)  # for the report
         raise
+    store.obstacle = None
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
                BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, speed_estimate_period=float("inf")) as progress:

@@ -17,9 +17,9 @@ function text(value) {
   return value.toExponential(2).replace(/\.?0*e\+?/, "e");
 }
 
-/** A labelled choice among names; returns its element and a function that gives the index of what is chosen. */
+/** A labelled choice among names: its node, and the select within; shown where there is something to choose. */
 function choice(label, names, changed) {
-  const select = element("select", { onchange: changed }, ...names.map((name) => element("option", {}, name)));
+  const select = element("select", { autocomplete: "off", onchange: changed }, ...names.map((name) => element("option", {}, name)));
   return { select, node: element("label", { hidden: names.length < 2 }, `${label} `, select) };
 }
 
@@ -34,13 +34,13 @@ function explore(source) {
   scale.select.selectedIndex = preferred();
 
   const methods = data.methods.map(({ label, color }) => {
-    const box = element("input", { type: "checkbox", checked: true, onchange: draw });
+    const box = element("input", { type: "checkbox", autocomplete: "off", checked: true, onchange: draw });
     const value = element("output");
     const line = element("span", { className: "line" });
     line.style.background = color;
     return { box, value, color, node: element("label", {}, box, line, `${label} `, value) };
   });
-  const plot = element("div", { className: "plot" });
+  const plot = element("div", { className: "plot", role: "img", ariaLabel: data.hint });
   const where = element("output", { className: "where" });
   const section = element("section", { className: "chart", ariaLabel: "Chart to explore" },
     element("div", { className: "controls" }, ...[setting, quantity, clock, scale].map((c) => c.node)),
