@@ -55,20 +55,24 @@ def reproduce(
     Of all experiments, one whose data cannot be had does not keep the others from being run; at their end the verdicts
     on all claims are on one page.
     """
-    without_data = []
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
         try:
-            experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
-        except DataError as error:
-            _complain(f"{name}: {error}")
-            without_data.append(name)
-        return experiments.write_report(spec, preset, _store(spec, output))
+            store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        except DataError:
+            experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
+            raise
+        return experiments.write_report(spec, preset, store)
 
+    without_data = []
     try:
         for name in _chosen(experiment):
-            _show(_guarded(partial(work, name)))
+            try:
+                _show(_guarded(partial(work, name)))
+            except DataError as error:
+                _complain(f"{name}: {error}")
+                without_data.append(name)
         if experiment == "all":
             _show(_guarded(partial(experiments.write_overview, output)))
     except KeyboardInterrupt:
