@@ -53,12 +53,17 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report.
 
-    Of all experiments, one whose data cannot be had does not keep the others from being run.
+    Of all experiments, one whose data cannot be had does not keep the others from being run; at their end the verdicts
+    on all claims are on one page.
     """
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        try:
+            store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        except DataError:
+            experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
+            raise
         return experiments.write_report(spec, preset, store)
 
     without_data = []
@@ -69,6 +74,8 @@ def reproduce(
             except DataError as error:
                 _complain(f"{name}: {error}")
                 without_data.append(name)
+        if experiment == "all":
+            _show(_guarded(partial(experiments.write_overview, output)))
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
@@ -78,15 +85,24 @@ def reproduce(
 
 
 @app.command()
-def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = Path("results")) -> None:
-    """Write the report of an experiment from the runs that are there."""
+def report(
+    experiment: ExperimentName,
+    preset: Annotated[str | None, typer.Option(help="The preset; by default each one that has runs.")] = None,
+    output: Output = Path("results"),
+) -> None:
+    """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
 
-    def work(name: str) -> list[Path]:
+    def work(name: str) -> list[list[Path]]:
         spec = experiments.load(name)
-        return experiments.write_report(spec, preset, experiments.Store(output / spec.key / "runs"))
+        store = _store(spec, output)
+        presets = [results.preset for results in experiments.recorded(spec, store)] if preset is None else [preset]
+        return [experiments.write_report(spec, chosen, store) for chosen in presets]
 
     for name in _chosen(experiment):
-        _show(_guarded(partial(work, name)))
+        for paths in _guarded(partial(work, name)):
+            _show(paths)
+    if experiment == "all":
+        _show(_guarded(partial(experiments.write_overview, output)))
 
 
 @app.command("kernels")
@@ -206,6 +222,10 @@ def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
 
 def _chosen(experiment: str) -> list[str]:
     return experiments.names() if experiment == "all" else [experiment]
+
+
+def _store(experiment: experiments.Experiment, output: Path) -> experiments.Store:
+    return experiments.Store(output / experiment.key / "runs")
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -13,6 +13,7 @@ from joblib import Parallel, delayed
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from npgm import _validate
+from npgm.data import DataError
 from npgm.experiments.spec import Experiment, Resources, Run
 from npgm.experiments.store import Store
 
@@ -63,7 +64,12 @@ def run(
     if not units:
         return store
     resources = Resources(max(1, cores // jobs), device, store.folder)
-    costs = _costs(experiment, units, resources)
+    try:
+        costs = _costs(experiment, units, resources)
+    except DataError as error:
+        store.obstacle = str(error)  # for the report
+        raise
+    store.obstacle = None
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
                BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, speed_estimate_period=float("inf")) as progress:
