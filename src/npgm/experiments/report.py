@@ -50,7 +50,7 @@ def claims_table(experiment: Experiment, summary: pl.DataFrame) -> str:
     for claim in experiment.claims:
         verdict = claims.decide(experiment, claim, summary)
         rows.append((f"“{claim.sentence}”", verdict.measured, verdict.holds))
-    return _table(("the paper says", "measured", "verdict"), rows)
+    return table(("the paper says", "measured", "verdict"), rows)
 
 
 _AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
@@ -104,7 +104,7 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             if runs.is_empty():
                 continue
             reached = runs["reached"].drop_nulls()
-            finals = (_spread(experiment, runs[q], _FORMS.get(q, "{:.2g}")) for q in experiment.quantities)
+            finals = (over_starts(experiment, q, runs[q]) for q in experiment.quantities)
             rows.append((
                 *([setting_name(setting)] if setting else []), method.label, f"{len(reached)} of {len(runs)}",
                 int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *finals,
@@ -114,7 +114,7 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
     last = (f"final {experiment.symbols[quantity]}" for quantity in experiment.quantities)
     unit = "ms an iteration" if experiment.clock == "iteration" else f"seconds an {experiment.clock}"
     where = ["setting"] if experiment.settings else []
-    return _table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
+    return table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
 
 
 def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
@@ -137,7 +137,7 @@ def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
                 )
             )
     head = ("setting", "method", "stability limit", "last λ_max, converged runs", "last λ_max, other runs")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _methods(experiment: Experiment) -> str:
@@ -147,7 +147,7 @@ def _methods(experiment: Experiment) -> str:
         phi = method.reference
         function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
-    return _table(("method", "step", "options", "reference function", "note"), rows)
+    return table(("method", "step", "options", "reference function", "note"), rows)
 
 
 def _text(value: object) -> str:
@@ -162,8 +162,9 @@ def _write(path: Path, text: str) -> None:
 _FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}
 
 
-def _spread(experiment: Experiment, values: pl.Series, form: str) -> str:
+def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:
     """Return a quantity over the starts as text, in the experiment's kind of average."""
+    form = _FORMS.get(quantity, "{:.2g}")
     if experiment.average == "median":
         return _range(values, form)
     mean, deviation = values.to_numpy().mean(), values.std() or 0.0
@@ -178,6 +179,7 @@ def _range(values: pl.Series, form: str) -> str:
     return f"{middle} [{low}, {high}]" if len(values) > 1 else middle
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

@@ -1,0 +1,131 @@
+"""The trials of a search, kept in SQLite by Optuna."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import optuna
+from filelock import FileLock
+from optuna.distributions import BaseDistribution, FloatDistribution
+from optuna.samplers import BaseSampler
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy.exc import DBAPIError
+
+from npgm.experiments.tuning.grid import WIDEST, Grid, Search
+
+TIMEOUT = 60.0
+"""Seconds to wait for another process that writes."""
+
+
+class AdaptiveGrid(BaseSampler):
+    """The adaptive grid as a sampler of Optuna, for one parameter."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
+        return {}
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        return {}
+
+    def sample_independent(
+        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> float:
+        search, asked = self.grid.search(_values(study)), _open(study)
+        fresh = [lr for lr in search.wanted if lr not in asked]
+        # another process may have asked for the last one in the meantime, or told its value; once more does no harm
+        return [*fresh, *search.wanted, search.best or self.grid.centre][0]
+
+
+class Trials:
+    """The trials of one method on one setting.
+
+    Several processes may work on them: they evaluate some stepsizes twice, and no harm.
+    """
+
+    def __init__(self, study: Study, grid: Grid) -> None:
+        self._study, self._grid = study, grid
+        self._distribution = FloatDistribution(
+            grid.centre * 2.0 ** -(WIDEST + 1), grid.centre * 2.0 ** (WIDEST + 1), log=True
+        )
+
+    def search(self) -> Search:
+        """Return how far the search has come."""
+        return self._grid.search(_values(self._study))
+
+    def ask(self) -> list[float]:
+        """Return the stepsizes that are to be tried next, each with a trial; none at the end of the search.
+
+        A trial that an interrupted process has left open is taken over.
+        """
+        wanted = self.search().wanted
+        for _ in set(wanted) - set(_open(self._study)):
+            self._study.ask({"lr": self._distribution})
+        return wanted
+
+    def tell(self, values: Mapping[float, float]) -> None:
+        """Finish the trials of some stepsizes."""
+        for lr, number in _open(self._study).items():
+            if lr in values:
+                self._study.tell(number, values[lr], skip_if_finished=True)
+
+
+class Studies:
+    """A database of trials; use it as a context manager.
+
+    Args:
+        path: the file of SQLite, made if it does not exist.
+
+    Raises:
+        OSError: if the file is there, but is no such database.
+    """
+
+    def __init__(self, path: Path) -> None:
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        # a path in a URL would lose what comes after a question mark
+        connect = partial(sqlite3.connect, path, timeout=TIMEOUT, check_same_thread=False)
+        try:
+            # Optuna makes the tables without a look at other processes that may be about it
+            with FileLock(path.with_suffix(".lock"), timeout=TIMEOUT):
+                self._storage = optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs={"creator": connect})
+        except (DBAPIError, RuntimeError) as error:
+            raise OSError(
+                f"{path} cannot be used: {error}; without it, the trials are made anew from the runs"
+            ) from error
+
+    def trials(self, name: str, grid: Grid) -> Trials:
+        """Return the trials of a name, those of before included."""
+        study = optuna.create_study(
+            storage=self._storage, sampler=AdaptiveGrid(grid), study_name=name, load_if_exists=True
+        )
+        return Trials(study, grid)
+
+    def __enter__(self) -> Studies:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._storage.remove_session()
+        self._storage.engine.dispose()
+
+
+def _values(study: Study) -> dict[float, float]:
+    """Return the values of the trials that are finished, by stepsize."""
+    finished = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+    return {trial.params["lr"]: trial.value for trial in finished if trial.value is not None}
+
+
+def _open(study: Study) -> dict[float, int]:
+    """Return the numbers of the trials that are not, by stepsize."""
+    running = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+    return {trial.params["lr"]: trial.number for trial in running if "lr" in trial.params}
