@@ -15,7 +15,7 @@ from npgm._files import make_writable, replacing
 from npgm.experiments.report import over_starts, table
 from npgm.experiments.spec import Experiment
 from npgm.experiments.summary import setting_name
-from npgm.experiments.tuning.tune import SPREAD, Tuned, spread
+from npgm.experiments.tuning.tune import NEGLIGIBLE, SPREAD, Tuned, spread
 
 
 def write_table(experiment: Experiment, preset: str, output: Path, tuned: Sequence[Tuned]) -> list[Path]:
@@ -53,8 +53,8 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
     yield (
         f"The least {measure} at the end was searched on the first of the {starts}, on an adaptive grid about the "
         f"paper's γ. The {starts} agree where none diverges and the worst is at most {SPREAD:g} times the best, where "
-        f"values below {experiment.converged_below:g} count as that. While they do not, the next lower γ that was "
-        f"tried is taken, unless its worst is worse."
+        f"values below {NEGLIGIBLE * experiment.converged_below:g} count as that. While they do not, the next lower γ "
+        f"that was tried is taken, unless its worst is worse."
     )
 
 

@@ -24,7 +24,7 @@ TIMEOUT = 60.0
 
 
 class AdaptiveGrid(BaseSampler):
-    """The adaptive grid as a sampler of Optuna, for one parameter."""
+    """The adaptive grid as a sampler of Optuna, for one parameter, to be asked while the search wants more."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -40,10 +40,8 @@ class AdaptiveGrid(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> float:
-        search, asked = self.grid.search(_values(study)), _open(study)
-        fresh = [lr for lr in search.wanted if lr not in asked]
-        # another process may have asked for the last one in the meantime, or told its value; once more does no harm
-        return [*fresh, *search.wanted, search.best or self.grid.centre][0]
+        asked = _open(study)
+        return next(lr for lr in self.grid.search(_values(study)).wanted if lr not in asked)
 
 
 class Trials:
@@ -52,8 +50,8 @@ class Trials:
     Several processes may work on them: they evaluate some stepsizes twice, and no harm.
     """
 
-    def __init__(self, study: Study, grid: Grid) -> None:
-        self._study, self._grid = study, grid
+    def __init__(self, study: Study, grid: Grid, lock: FileLock) -> None:
+        self._study, self._grid, self._lock = study, grid, lock
         self._distribution = FloatDistribution(
             grid.centre * 2.0 ** -(WIDEST + 1), grid.centre * 2.0 ** (WIDEST + 1), log=True
         )
@@ -67,20 +65,24 @@ class Trials:
 
         A trial that an interrupted process has left open is taken over.
         """
-        wanted = self.search().wanted
-        for _ in set(wanted) - set(_open(self._study)):
-            self._study.ask({"lr": self._distribution})
+        with self._lock:
+            wanted = self.search().wanted
+            for _ in set(wanted) - set(_open(self._study)):
+                self._study.ask({"lr": self._distribution})
         return wanted
 
     def tell(self, values: Mapping[float, float]) -> None:
-        """Finish the trials of some stepsizes."""
-        for lr, number in _open(self._study).items():
-            if lr in values:
-                self._study.tell(number, values[lr], skip_if_finished=True)
+        """Finish the trials of some stepsizes that another process has not finished yet."""
+        with self._lock:
+            for lr, number in _open(self._study).items():
+                if lr in values:
+                    self._study.tell(number, values[lr])
 
 
 class Studies:
     """A database of trials; use it as a context manager.
+
+    Optuna looks and then writes, even where it makes the tables, so a lock keeps other processes away in between.
 
     Args:
         path: the file of SQLite, made if it does not exist.
@@ -93,9 +95,9 @@ class Studies:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         # a path in a URL would lose what comes after a question mark
         connect = partial(sqlite3.connect, path, timeout=TIMEOUT, check_same_thread=False)
+        self._lock = FileLock(path.with_suffix(".lock"), timeout=TIMEOUT)
         try:
-            # Optuna makes the tables without a look at other processes that may be about it
-            with FileLock(path.with_suffix(".lock"), timeout=TIMEOUT):
+            with self._lock:
                 self._storage = optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs={"creator": connect})
         except (DBAPIError, RuntimeError) as error:
             raise OSError(
@@ -104,10 +106,11 @@ class Studies:
 
     def trials(self, name: str, grid: Grid) -> Trials:
         """Return the trials of a name, those of before included."""
-        study = optuna.create_study(
-            storage=self._storage, sampler=AdaptiveGrid(grid), study_name=name, load_if_exists=True
-        )
-        return Trials(study, grid)
+        with self._lock:
+            study = optuna.create_study(
+                storage=self._storage, sampler=AdaptiveGrid(grid), study_name=name, load_if_exists=True
+            )
+        return Trials(study, grid, self._lock)
 
     def __enter__(self) -> Studies:
         return self

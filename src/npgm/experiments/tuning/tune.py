@@ -20,6 +20,8 @@ from npgm.experiments.tuning.trials import Studies, Trials
 
 SPREAD = 10.0
 """The ratio of the worst to the best seed's measure up to which the seeds of a stepsize agree; see `spread`."""
+NEGLIGIBLE = 1e-6
+"""The part of ``converged_below`` up to which measures count as equal."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,11 @@ def spread(experiment: Experiment, values: Sequence[float]) -> float:
     """Return the ratio of the worst to the best seed's measure, infinite if a seed diverged.
 
     Up to `SPREAD`, an order of magnitude, the seeds agree: near the largest stable stepsize single seeds diverge, stall
-    or get stuck, and are orders of magnitude behind. A measure below ``converged_below`` counts as that: how far below
-    it converged runs get says nothing of stability, and may be a matter of rounding.
+    or get stuck, and are orders of magnitude behind, while those of smaller stepsizes end close to each other. Measures
+    below a millionth of ``converged_below``, where rounding has its part in them, count as that.
     """
-    worst, best = (max(value, experiment.converged_below) for value in (max(values), min(values)))
+    floor = NEGLIGIBLE * experiment.converged_below
+    worst, best = max(*values, floor), max(min(values), floor)
     return math.inf if worst == math.inf else worst / best
 
 
