@@ -25,7 +25,7 @@ from npgm.experiments.solving.experiment import SolvingExperiment
 from npgm.experiments.training.experiment import TrainingExperiment, TrainingPreset
 from npgm.experiments.tuning import tune, write_table
 from npgm.experiments.tuning.grid import WIDEST, Grid
-from npgm.experiments.tuning.trials import AdaptiveGrid, Studies
+from npgm.experiments.tuning.trials import AdaptiveGrid, database
 from npgm.experiments.tuning.tune import SPREAD, spread
 
 TINY = """
@@ -132,15 +132,15 @@ def test_the_grid_is_a_sampler_of_optuna(tmp_path):
 
 def test_open_trials_are_taken_over(tmp_path):
     path, grid = tmp_path / "a?b#%d.sqlite3", Grid(1.0, 16)
-    with Studies(path) as studies, Studies(path) as others:
-        mine, theirs = studies.trials("a", grid), others.trials("a", grid)
+    with database(path) as trials_of, database(path) as trials_of_another:
+        mine, theirs = trials_of("a", grid), trials_of_another("a", grid)
         assert mine.ask() == theirs.ask() == [1.0, 0.25, 4.0, 0.0625, 16.0]
         theirs.tell({1.0: 1.0, 4.0: math.inf})
         assert mine.ask() == [0.25, 0.0625, 16.0]
         mine.tell({lr: lr + 1.0 for lr in (0.25, 0.0625, 16.0)})
         theirs.tell({16.0: 3.0})  # too late
         assert theirs.search().best == 1.0
-        assert studies.trials("b", grid).search().best is None
+        assert trials_of("b", grid).search().best is None
         assert mine.search().tried == [0.0625, 0.25, 1.0, 4.0, 16.0]
     assert path.is_file()
     with sqlite3.connect(path) as connection:

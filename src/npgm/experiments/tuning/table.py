@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ import tomli_w
 
 from npgm._files import make_writable, replacing
 from npgm.experiments.report import over_starts, table
-from npgm.experiments.spec import Experiment
+from npgm.experiments.spec import Experiment, Setting
 from npgm.experiments.summary import setting_name
 from npgm.experiments.tuning.tune import NEGLIGIBLE, SPREAD, Tuned, spread
 
@@ -26,9 +27,9 @@ def write_table(experiment: Experiment, preset: str, output: Path, tuned: Sequen
     """
     folder = make_writable(output / experiment.key / "tuning")
     texts = {f"{preset}.md": "\n\n".join(_sections(experiment, preset, tuned)) + "\n"}
-    for setting in experiment.grid():
+    for setting, entries in _by_setting(tuned):
         name = "-".join((preset, *(f"{key}{value}" for key, value in setting.items())))
-        texts[f"{name}.toml"] = _specification(preset, [entry for entry in tuned if entry.setting == setting])
+        texts[f"{name}.toml"] = _specification(preset, entries)
     for name, text in texts.items():
         with replacing(folder / name) as file:
             file.write(text.encode())
@@ -46,16 +47,20 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
         yield f"What is best for the length of the preset `{preset}` need not be for the paper's."
     head = ("method", "the paper's γ", "γ found", f"{measure} at the paper's γ", f"{measure} at γ found",
             f"{starts} at γ found, worst / best", "trials")  # fmt: skip
-    for setting in experiment.grid():
+    for setting, entries in _by_setting(tuned):
         if setting:
             yield f"## {setting_name(setting)}"
-        yield table(head, (_row(experiment, entry) for entry in tuned if entry.setting == setting))
+        yield table(head, (_row(experiment, entry) for entry in entries))
     yield (
         f"The least {measure} at the end was searched on the first of the {starts}, on an adaptive grid about the "
         f"paper's γ. The {starts} agree where none diverges and the worst is at most {SPREAD:g} times the best, where "
         f"values below {NEGLIGIBLE * experiment.converged_below:g} count as that. While they do not, the next lower γ "
         f"that was tried is taken, unless its worst is worse."
     )
+
+
+def _by_setting(tuned: Sequence[Tuned]) -> Iterable[tuple[Setting, list[Tuned]]]:
+    return ((setting, list(entries)) for setting, entries in itertools.groupby(tuned, key=lambda entry: entry.setting))
 
 
 def _row(experiment: Experiment, entry: Tuned) -> list[str]:

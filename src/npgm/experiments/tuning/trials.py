@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import optuna
@@ -79,8 +79,9 @@ class Trials:
                     self._study.tell(number, values[lr])
 
 
-class Studies:
-    """A database of trials; use it as a context manager.
+@contextlib.contextmanager
+def database(path: Path) -> Iterator[Callable[[str, Grid], Trials]]:
+    """Open a database of trials and give a function that returns those of a name, those of before included.
 
     Optuna looks and then writes, even where it makes the tables, so a lock keeps other processes away in between.
 
@@ -90,36 +91,29 @@ class Studies:
     Raises:
         OSError: if the file is there, but is no such database.
     """
+    # a path in a URL would lose what comes after a question mark
+    connect = partial(sqlite3.connect, path, timeout=TIMEOUT, check_same_thread=False)
+    lock = FileLock(path.with_suffix(".lock"), timeout=TIMEOUT)
+    try:
+        with lock:
+            storage = optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs={"creator": connect})
+    except (DBAPIError, RuntimeError) as error:
+        raise OSError(f"{path} cannot be used: {error}; without it, the trials are made anew from the runs") from error
 
-    def __init__(self, path: Path) -> None:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        # a path in a URL would lose what comes after a question mark
-        connect = partial(sqlite3.connect, path, timeout=TIMEOUT, check_same_thread=False)
-        self._lock = FileLock(path.with_suffix(".lock"), timeout=TIMEOUT)
-        try:
-            with self._lock:
-                self._storage = optuna.storages.RDBStorage(f"sqlite:///{path.name}", engine_kwargs={"creator": connect})
-        except (DBAPIError, RuntimeError) as error:
-            raise OSError(
-                f"{path} cannot be used: {error}; without it, the trials are made anew from the runs"
-            ) from error
+    def trials(name: str, grid: Grid) -> Trials:
+        sampler = AdaptiveGrid(grid)
+        with lock:
+            study = optuna.create_study(storage=storage, sampler=sampler, study_name=name, load_if_exists=True)
+        return Trials(study, grid, lock)
 
-    def trials(self, name: str, grid: Grid) -> Trials:
-        """Return the trials of a name, those of before included."""
-        with self._lock:
-            study = optuna.create_study(
-                storage=self._storage, sampler=AdaptiveGrid(grid), study_name=name, load_if_exists=True
-            )
-        return Trials(study, grid, self._lock)
-
-    def __enter__(self) -> Studies:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._storage.remove_session()
-        self._storage.engine.dispose()
+    verbosity = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield trials
+    finally:
+        optuna.logging.set_verbosity(verbosity)
+        storage.remove_session()
+        storage.engine.dispose()
 
 
 def _values(study: Study) -> dict[float, float]:

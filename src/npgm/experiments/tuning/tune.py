@@ -16,7 +16,7 @@ from npgm.experiments.spec import Experiment, MethodSpec, Run, Setting
 from npgm.experiments.store import Store
 from npgm.experiments.summary import summarise
 from npgm.experiments.tuning.grid import Grid
-from npgm.experiments.tuning.trials import Studies, Trials
+from npgm.experiments.tuning.trials import Trials, database
 
 SPREAD = 10.0
 """The ratio of the worst to the best seed's measure up to which the seeds of a stepsize agree; see `spread`."""
@@ -97,9 +97,9 @@ def tune(
     stepsizes = [_stepsize(group[0].method) for group in groups]
     store = Store(output / experiment.key / "runs")
     folder = make_writable(output / experiment.key / "tuning")
-    with Studies(folder / "trials.sqlite3") as studies:
+    with database(folder / "trials.sqlite3") as trials_of:
         tunings = [
-            _Tuning(experiment, store, group, studies.trials(group[0].key, Grid(lr, trials)))
+            _Tuning(experiment, store, group, trials_of(f"{group[0].key}-{experiment.measure}", Grid(lr, trials)))
             for group, lr in zip(groups, stepsizes, strict=True)
         ]
         rounds = itertools.zip_longest(*(tuning.steps() for tuning in tunings), fillvalue=())
