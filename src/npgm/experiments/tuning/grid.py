@@ -20,13 +20,13 @@ class Search:
 
     Args:
         tried: the stepsizes of the search so far, ascending.
-        best: that with the least value: the lowest one if all are infinite, and None if none is tried.
+        best: that with the least value: the lowest one if all are infinite, and the centre before any is tried.
         wanted: the stepsizes whose values the search needs next, the most telling first; empty at its end.
         limited: whether it ended for want of trials.
     """
 
     tried: list[float]
-    best: float | None
+    best: float
     wanted: list[float]
     limited: bool
 
@@ -66,7 +66,7 @@ class Grid:
         return self._found(known, [], limited=False)
 
     def _found(self, known: dict[float, float], wanted: list[float], *, limited: bool) -> Search:
-        best = self._stepsize(_best(known)) if known else None
+        best = self._stepsize(_best(known)) if known else self.centre
         return Search([self._stepsize(k) for k in sorted(known)], best, wanted, limited)
 
     def _round(self, known: dict[float, float]) -> list[float]:

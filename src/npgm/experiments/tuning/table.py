@@ -65,7 +65,7 @@ def _by_setting(tuned: Sequence[Tuned]) -> Iterable[tuple[Setting, list[Tuned]]]
 
 def _row(experiment: Experiment, entry: Tuned) -> list[str]:
     ratio = spread(experiment, entry.values_after)
-    agreement = "one only" if len(entry.values_after) == 1 else f"{ratio:.3g}" if ratio < math.inf else "diverged"
+    agreement = "diverged" if ratio == math.inf else "one only" if len(entry.values_after) == 1 else f"{ratio:.3g}"
     if ratio > SPREAD:
         agreement += ", do not agree"
     lr = entry.after.options["lr"]

@@ -66,7 +66,8 @@ def tune(
     different seeds". The least value of the experiment's measure at the end of the preset is searched on a `Grid`
     about the stepsize that the experiment has, with the first seed; other options stay. Then all seeds are run with
     the best stepsize. Where they do not agree (see `spread`), those of the next lower one that was tried are, and that
-    is taken unless its worst seed is worse, until they agree.
+    is taken unless its worst seed is worse, until they agree. All seeds are run with the stepsize that the experiment
+    has, too, for comparison.
 
     Each setting is tuned by itself, although the paper has one stepsize for all ranks of the matrix factorisation: the
     other settings are readings of what the paper leaves open, of which the authors tuned for one only, and the measures
@@ -140,7 +141,6 @@ class _Tuning:
             yield [self._at(lr)[0] for lr in wanted]
             self.trials.tell({lr: self._values(self._at(lr)[:1])[0] for lr in wanted})
         search = self.trials.search()
-        assert search.best is not None
         self.chosen = search.best
         yield [run for lr in {self.before, self.chosen} for run in self._further(lr)]
         for lower in sorted((lr for lr in search.tried if lr < search.best), reverse=True):
@@ -155,7 +155,6 @@ class _Tuning:
     def outcome(self) -> Tuned:
         """Return what was found; all runs for it must be done."""
         search, after = self.trials.search(), self._at(self.chosen)
-        assert search.best is not None
         return Tuned(
             setting=self.runs[0].setting, before=self.runs[0].method, after=after[0].method, best=search.best,
             values_before=self._values(self.runs), values_after=self._values(after),
