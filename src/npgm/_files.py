@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,3 +36,14 @@ def _remove_abandoned(own: Path) -> None:
         with contextlib.suppress(OSError):  # another process was first, or it is another user's
             if now - path.stat().st_mtime > ABANDONED:
                 path.unlink()
+
+
+def make_writable(folder: Path) -> Path:
+    """Make a folder if there is none, and return it.
+
+    Raises:
+        OSError: if nothing can be written into it, which is better known before hours of work than after.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        return folder

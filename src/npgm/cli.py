@@ -37,19 +37,21 @@ _LEGEND = (
 ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
+Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
 
 
 @app.command()
 def reproduce(
     experiment: ExperimentName,
     preset: Preset = "cpu",
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
+    jobs: Jobs = -1,
     output: Output = Path("results"),
     methods: Annotated[
         list[str] | None, typer.Option(help="The label of a method, to run it only; repeatable.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
-    device: Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report.
 
@@ -66,22 +68,32 @@ def reproduce(
             raise
         return experiments.write_report(spec, preset, store)
 
-    without_data = []
-    try:
-        for name in _chosen(experiment):
-            try:
-                _show(_guarded(partial(work, name)))
-            except DataError as error:
-                _complain(f"{name}: {error}")
-                without_data.append(name)
-        if experiment == "all":
-            _show(_guarded(partial(experiments.write_overview, output)))
-    except KeyboardInterrupt:
-        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
-        raise typer.Exit(130) from None
-    if without_data:
-        _complain(f"not run, for want of data: {', '.join(without_data)}")
-        raise typer.Exit(2)
+    _each(experiment, work, overview=output)
+
+
+@app.command()
+def tune(
+    experiment: ExperimentName,
+    preset: Preset = "cpu",
+    jobs: Jobs = -1,
+    output: Output = Path("results"),
+    methods: Annotated[list[str] | None, typer.Option(help="The label of a method to tune; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Check on the first so many seeds of each setting only.")] = None,
+    trials: Annotated[int, typer.Option(help="The most stepsizes to try for each method and setting.")] = 16,
+    device: Device = "cpu",
+) -> None:
+    """Tune the stepsizes of an experiment as the paper did it, and write them beside the paper's.
+
+    An adaptive grid is searched on one seed; then the stepsize is lowered where the seeds do not agree.
+    """
+    from npgm.experiments import tuning  # Optuna, which no other command needs
+
+    def work(name: str) -> list[Path]:
+        spec = experiments.load(name)
+        tuned = tuning.tune(spec, preset, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
+        return tuning.write_table(spec, preset, output, tuned)
+
+    _each(experiment, work)
 
 
 @app.command()
@@ -218,6 +230,29 @@ def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
     for heading in headings:
         table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped)
     return table
+
+
+def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | None = None) -> None:
+    """Do the work of an experiment or of all, of which some may lack their data, and show what it writes.
+
+    After all of them the ``overview`` of the results in a folder is written, if one is given.
+    """
+    without_data = []
+    try:
+        for name in _chosen(experiment):
+            try:
+                _show(_guarded(partial(work, name)))
+            except DataError as error:
+                _complain(f"{name}: {error}")
+                without_data.append(name)
+        if experiment == "all" and overview is not None:
+            _show(_guarded(partial(experiments.write_overview, overview)))
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    if without_data:
+        _complain(f"not run, for want of data: {', '.join(without_data)}")
+        raise typer.Exit(2)
 
 
 def _chosen(experiment: str) -> list[str]:

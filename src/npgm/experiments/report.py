@@ -111,7 +111,7 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             if runs.is_empty():
                 continue
             reached = runs["reached"].drop_nulls()
-            finals = (_spread(experiment, runs[q], _FORMS.get(q, "{:.2g}")) for q in experiment.quantities)
+            finals = (over_starts(experiment, q, runs[q]) for q in experiment.quantities)
             rows.append((
                 *([setting_name(setting)] if setting else []), method.label, f"{len(reached)} of {len(runs)}",
                 int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *finals,
@@ -164,8 +164,9 @@ def _text(value: object) -> str:
 _FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}
 
 
-def _spread(experiment: Experiment, values: pl.Series, form: str) -> str:
+def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:
     """Return a quantity over the starts as text, in the experiment's kind of average."""
+    form = _FORMS.get(quantity, "{:.2g}")
     if experiment.average == "median":
         return _range(values, form)
     mean, deviation = values.to_numpy().mean(), values.std() or 0.0
