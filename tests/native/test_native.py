@@ -26,7 +26,7 @@ DTYPES = {
 }
 MOMENTUM = [(own, other) for own in DTYPES for other in ("", own)] + [("bfloat16", "float32"), ("float16", "float32")]
 KERNELS = [getattr(kernels, name)() for name in core.kernels] + [kernels.Power(1.5), kernels.Huber(0.1)]
-PARAMETERS = [kernels.Power(p) for p in (1.1, 2.0, 2.2, 3.0, 100.0)] + [kernels.Huber(1e300)]
+PARAMETERS = [kernels.Power(p) for p in (1.001, 1.1, 2.0, 2.2, 3.0, 100.0)] + [kernels.Huber(1e300)]
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 each_parameter = pytest.mark.parametrize("kernel", KERNELS + PARAMETERS, ids=repr)
@@ -139,7 +139,8 @@ def test_doubles_are_within_two_units_in_the_last_place(kernel):
         error = [
             abs(float(got - value)) for got, value, keep in zip(map(mpmath.mpf, u), exact, finite, strict=True) if keep
         ]
-    assert (error / units(np.float64, want[finite])).max() <= 2.0
+    magnified = kernel == kernels.Power(1.001)  # to the power of 1000, the error of the logarithm counts
+    assert (error / units(np.float64, want[finite])).max() <= (16.0 if magnified else 2.0)
     assert np.isposinf(u[~finite]).all()
 
 

@@ -18,7 +18,7 @@ NPGM_INLINE T polynomial(T const (&c)[size], T z) {
         return madd(polynomial<i + 1>(c, z), z, c[i]);
 }
 
-// Where x² is still far from overflow, and so large that 1 + x² rounds to x².
+// So large that 1 + x rounds to x, where x² is still far from overflow.
 template <class T>
 constexpr T big = sizeof(T) == 4 ? T(0x1p32) : T(0x1p64);
 

@@ -205,8 +205,8 @@ template <class P, class M>
 Update* find(Map map) {
     using T = Working<P>;
     switch (map) {
-#define NPGM_CASE(name, parameters)                                                                \
-    static_assert(std::is_constructible_v<name, double const*> == (parameters > 0)); \
+#define NPGM_CASE(name, parameters)                                                      \
+    static_assert(std::is_constructible_v<name, double const*> == ((parameters) > 0)); \
     case Map::name: return update<P, M, Separable<T, name>>;
         NPGM_KERNELS(NPGM_CASE)
 #undef NPGM_CASE
