@@ -302,7 +302,7 @@ def test_the_operators_meet_the_contract_of_torch():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated")  # of torch's own import of inductor
 @pytest.mark.filterwarnings("ignore:.*functools.lru_cache.-wrapped")  # of array_api_compat
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "separable-pow"])
 def test_compiled_steps_keep_the_operators(name):
     eager, compiled = parameters(), parameters()
     optimizers = [NPGM(params, 0.1, 0.9, name, 0.01) for params in (eager, compiled)]
