@@ -1,8 +1,9 @@
-"""Where all runs of a call of `minimize` are, and the way to the next points, on any array library."""
+"""Where all runs of a call of `minimize` are, and the way to the next points."""
 
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 
@@ -11,14 +12,50 @@ from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective
 
 
-class Iterate:
-    """The present points of all runs, with values and gradients there.
+class Iterate(Protocol):
+    """The present points of all runs, with values and gradients there."""
 
-    Attributes:
-        x, grad: arrays of shape (runs, n).
-        f, grad_norm: NumPy arrays of shape (runs,), in float64.
-        least: the smallest of the gradient norms; NaN if one of them, or an f, is not finite.
-    """
+    @property
+    def x(self) -> Array:
+        """The points, of shape (runs, n)."""
+
+    @property
+    def grad(self) -> Array:
+        """The gradients, of the same shape."""
+
+    @property
+    def f(self) -> Floats:
+        """The values, of shape (runs,)."""
+
+    @property
+    def grad_norm(self) -> Floats:
+        """The norms of the gradients, of shape (runs,)."""
+
+    @property
+    def least(self) -> float:
+        """The smallest of the norms; NaN if one of them or of the values is not finite."""
+
+    def advance(self, running: Bools | None) -> Bools | None:
+        """Take a step in the runs where ``running`` holds, None for all, and evaluate the objective at all points.
+
+        Returns:
+            where a value or a gradient was not finite, None if nowhere; there, the step is taken back.
+        """
+
+
+def not_finite(iterate: Iterate) -> Bools:
+    """Return the runs whose value or gradient norm is not finite."""
+    return ~(np.isfinite(iterate.f) & np.isfinite(iterate.grad_norm))
+
+
+class ArrayIterate:
+    """An iterate on any array library, which steps as the method itself says."""
+
+    x: Array
+    grad: Array
+    f: Floats
+    grad_norm: Floats
+    least: float
 
     def __init__(self, objective: Objective, method: Method) -> None:
         self.objective, self.method, self.xp = objective, method, objective.xp
@@ -28,24 +65,22 @@ class Iterate:
         self.state = method.init(self.xp, objective.x0)
         self._arrive(objective.x0)
 
-    def advance(self, running: Bools | None) -> None:
-        """Take a step in the runs where ``running`` holds, None for all, and evaluate the objective there."""
-        self.last = self.x, self.grad, self.f, self.grad_norm
-        x, self.state = self.method.step(self.xp, self.x, self.grad, self.state)
-        self._arrive(x if running is None else self._where(running, x, self.x))
-
-    def retreat(self, runs: Bools) -> None:
-        """Take back the last step in the runs where ``runs`` holds."""
-        x, grad, f, grad_norm = self.last
-        self.x, self.grad = self._where(runs, x, self.x), self._where(runs, grad, self.grad)
-        self.f, self.grad_norm = np.where(runs, f, self.f), np.where(runs, grad_norm, self.grad_norm)
+    def advance(self, running: Bools | None) -> Bools | None:
+        x, grad, f, grad_norm = self.x, self.grad, self.f, self.grad_norm
+        following, self.state = self.method.step(self.xp, x, grad, self.state)
+        self._arrive(following if running is None else self._where(running, following, x))
+        if not math.isnan(self.least):
+            return None
+        failed = not_finite(self)
+        self.x, self.grad = self._where(failed, x, self.x), self._where(failed, grad, self.grad)
+        self.f, self.grad_norm = np.where(failed, f, self.f), np.where(failed, grad_norm, self.grad_norm)
+        return failed
 
     def _arrive(self, x: Array) -> None:
         self.x = x
         self.f, self.grad = self.objective.at(x)
         self.grad_norm = self._grad_norm()
-        finite = np.isfinite(self.f).all() and np.isfinite(self.grad_norm).all()
-        self.least = float(self.grad_norm.min()) if finite else math.nan
+        self.least = math.nan if not_finite(self).any() else float(self.grad_norm.min())
 
     def _grad_norm(self) -> Floats:
         squares = to_host(self.xp.vecdot(self.grad, self.grad, axis=-1))

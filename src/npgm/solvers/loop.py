@@ -15,8 +15,10 @@ from npgm import _validate
 from npgm._array import Array, Bools, Floats, norm, to_host
 from npgm.references import Isotropic
 from npgm.solvers import native
-from npgm.solvers.iterate import Iterate
+from npgm.solvers.history import History
+from npgm.solvers.iterate import ArrayIterate, Iterate
 from npgm.solvers.method import Method, build
+from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 
 
@@ -113,7 +115,9 @@ class _Loop:
         self.tol, self.stationarity_tol = tol, stationarity_tol
         self.start = time.perf_counter()
         stepper = native.stepper(objective, method)
-        self.iterate = Iterate(objective, method) if stepper is None else native.NativeIterate(objective, stepper)
+        self.iterate: Iterate = (
+            ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, stepper)
+        )
         if math.isnan(self.iterate.least):
             raise ValueError("fun or its gradient is not finite at x0; start where both are")
         self.k = 0
@@ -121,9 +125,7 @@ class _Loop:
         self.status = np.full(objective.runs, _RUNNING)
         self.running = np.ones(objective.runs, dtype=np.bool_)
         self.all_run = self.some_run = True
-        self.records: list[tuple[Any, ...]] | None = [] if history else None
-        # that of an isotropic φ is a function of the norm, and recorded with it
-        self.must_measure = stationarity_tol > 0.0 or (history and not isinstance(self.measure, Isotropic))
+        self.history = History(objective.xp, self.measure) if history else None
 
     def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
         """Iterate until no run goes on."""
@@ -136,25 +138,22 @@ class _Loop:
                     self._end(Status.STOPPED)
             if not self.some_run:
                 return
-            self.iterate.advance(None if self.all_run else self.running)
+            failed = self.iterate.advance(None if self.all_run else self.running)
             self.k += 1
-            if math.isnan(self.iterate.least):
-                failed = ~(np.isfinite(self.iterate.f) & np.isfinite(self.iterate.grad_norm))
+            if failed is not None:
                 self._end(Status.DIVERGED, failed)
-                self.iterate.retreat(failed)
 
     def _check(self, maxiter: int, deadline: float) -> None:
         """Record the present iterate, and end the runs that are done."""
         seconds = time.perf_counter() - self.start
         iterate = self.iterate
-        measure = self._stationarity(iterate.grad_norm) if self.must_measure else None
-        if self.records is not None:
-            self.records.append((iterate.f.copy(), iterate.grad_norm.copy(), measure, seconds))
+        if self.history is not None:
+            self.history.append(iterate, seconds)
         if iterate.least > self.tol and self.stationarity_tol == 0.0 and self.k < maxiter and seconds < deadline:
             return  # the usual case
         converged = iterate.grad_norm <= self.tol
-        if self.stationarity_tol > 0.0 and measure is not None:
-            converged |= measure <= self.stationarity_tol
+        if self.stationarity_tol > 0.0:
+            converged |= self._stationarity() <= self.stationarity_tol
         self._end(Status.CONVERGED, converged)
         if self.k >= maxiter:
             self._end(Status.MAXITER)
@@ -168,9 +167,9 @@ class _Loop:
         self.running = self.running & ~ended
         self.all_run, self.some_run = bool(self.running.all()), bool(self.running.any())
 
-    def _stationarity(self, grad_norm: Floats) -> Floats:
+    def _stationarity(self) -> Floats:
         if isinstance(self.measure, Isotropic):  # a function of the norm alone
-            return self.measure.stationarity(grad_norm[..., None], axis=-1)  # type: ignore[no-any-return]
+            return self.measure.stationarity(self.iterate.grad_norm[:, None], axis=-1)  # type: ignore[no-any-return]
         return to_host(self.measure.stationarity(self.iterate.grad, axis=-1))
 
     def result(self) -> OptimizeResult:
@@ -191,17 +190,9 @@ class _Loop:
             status=self.status if batch else Status(self.status[0]),
             message=messages if batch else messages[0],
         )
-        if self.records is not None:
-            result.history = self._history(self.records)
+        if self.history is not None:
+            result.history = self.history.arrays(batch)
         return result
-
-    def _history(self, records: list[tuple[Any, ...]]) -> dict[str, Floats]:
-        fun, grad_norm, measure, seconds = zip(*records, strict=True)
-        history = {"fun": np.array(fun), "grad_norm": np.array(grad_norm)}
-        history["stationarity"] = np.array(measure) if self.must_measure else self._stationarity(history["grad_norm"])
-        if not self.objective.batch:
-            history = {name: values[:, 0] for name, values in history.items()}
-        return history | {"seconds": np.array(seconds)}
 
     def _message(self, run: int, smaller_lr: Floats) -> str:
         match Status(self.status[run]):

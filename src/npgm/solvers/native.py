@@ -5,15 +5,16 @@ It has the steps of npgm's own methods in float32 and float64; `npgm.solvers.ite
 
 from __future__ import annotations
 
+import math
 import sys
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from npgm import _native, kernels
+from npgm import _native
 from npgm._array import Array, Bools, Floats
 from npgm.references import Isotropic, Reference, Separable
+from npgm.solvers.iterate import not_finite
 from npgm.solvers.method import Method
 from npgm.solvers.methods.adgd import AdGD
 from npgm.solvers.methods.adgd_accel import AdGDAccel
@@ -37,7 +38,7 @@ _RULES: dict[type[Method], str] = {
 
 
 class NativeIterate:
-    """`npgm.solvers.iterate.Iterate` on NumPy arrays, without an allocation once it is made.
+    """An `npgm.solvers.iterate.Iterate` that allocates nothing once it is made.
 
     The points take turns in two arrays. One to which somebody else holds a reference by then, such as a function that
     keeps the points it was called with, is left alone, and another takes its place.
@@ -65,12 +66,12 @@ class NativeIterate:
     def grad_norm(self) -> Floats:
         return self.here.grad_norm
 
-    def advance(self, running: Bools | None) -> None:
+    def advance(self, running: Bools | None) -> Bools | None:
         here, there = self.here, self.there
         last_address = there.x_address
-        if sys.getrefcount(there.x) > there.references:
-            last = there.x  # noqa: F841, is read by the step
-            there.renew()
+        if there.is_held:
+            last = there.x  # noqa: F841  the step reads it
+            there.renew_x()
         self.stepper.step(
             here.x_address,
             here.grad_address,
@@ -82,16 +83,11 @@ class NativeIterate:
         )
         self._arrive(there)
         self.here, self.there = there, here
-
-    def retreat(self, runs: Bools) -> None:
-        here, last = self.here, self.there
-        renewed = _Place(self.objective)
-        rows = runs.reshape(-1, *[1] * (here.x.ndim - 1)) if self.objective.batch else runs[0]
-        np.copyto(renewed.x, np.where(rows, last.x, here.x))
-        np.copyto(renewed.grad, np.where(rows, last.grad, here.grad))
-        np.copyto(renewed.f, np.where(runs, last.f, here.f))
-        np.copyto(renewed.grad_norm, np.where(runs, last.grad_norm, here.grad_norm))
-        self.here = renewed
+        if not math.isnan(self.least):
+            return None
+        failed = not_finite(self)
+        self.here = there.replaced(here, failed)
+        return failed
 
     def _arrive(self, place: _Place) -> None:
         value, grad = self.objective(place.x)
@@ -104,16 +100,31 @@ class _Place:
     """The arrays for one point of each run, in the shape that the user's function sees, and their addresses."""
 
     def __init__(self, objective: Objective) -> None:
+        self.objective = objective
         self.grad = np.empty(objective.shape, objective.x0.dtype)
         self.f, self.grad_norm = np.empty(objective.runs), np.empty(objective.runs)
         self.grad_address = self.grad.ctypes.data
         self.f_address, self.grad_norm_address = self.f.ctypes.data, self.grad_norm.ctypes.data
-        self.renew()
+        self.renew_x()
 
-    def renew(self) -> None:
+    def renew_x(self) -> None:
+        """Take another array for the points."""
         self.x = np.empty_like(self.grad)
         self.x_address = self.x.ctypes.data
         self.references = sys.getrefcount(self.x)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody else refers to the array of the points."""
+        return sys.getrefcount(self.x) > self.references
+
+    def replaced(self, other: _Place, runs: Bools) -> _Place:
+        """Return a copy with the entries of ``other`` where ``runs`` holds."""
+        copy = _Place(self.objective)
+        rows = np.reshape(runs, (-1,) + (1,) * (self.x.ndim - 1)) if self.objective.batch else runs[0]
+        for name, where in (("x", rows), ("grad", rows), ("f", runs), ("grad_norm", runs)):
+            getattr(copy, name)[...] = np.where(where, getattr(other, name), getattr(self, name))
+        return copy
 
 
 def stepper(objective: Objective, method: Method) -> Any:
@@ -123,19 +134,18 @@ def stepper(objective: Objective, method: Method) -> Any:
         return None
     if x0.dtype not in (np.float32, np.float64):
         return None
-    options: dict[str, Any] | None = asdict(method)
+    options = {name: getattr(method, name) for name in method.options() if name != "reference"}
     if rule == "heavy_ball":
-        options = _preconditioner(method.measure)
-        if options is None:
+        preconditioner = _preconditioner(method.measure)
+        if preconditioner is None:
             return None
-        options |= {"lr": method.lr, "momentum": getattr(method, "momentum", 0.0)}
+        options = {"momentum": 0.0} | options | preconditioner
     return getattr(_native.core(), rule)(objective.runs, x0.size // objective.runs, x0.dtype.name, **options)
 
 
 def _preconditioner(phi: Reference) -> dict[str, Any] | None:
     """Return φ as the native module takes it; None if it lacks the kernel."""
-    name = type(phi.kernel).__name__
-    own = getattr(kernels, name, None) is type(phi.kernel) and name in _native.core().kernels
-    if not own or type(phi) not in (Isotropic, Separable):
+    name = _native.kernel_name(phi.kernel)
+    if name is None or type(phi) not in (Isotropic, Separable):
         return None
     return {"kernel": name, "scale": phi.scale, "isotropic": type(phi) is Isotropic}
