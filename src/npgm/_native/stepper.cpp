@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "driver.hpp"
@@ -88,12 +89,12 @@ public:
     }
 
 private:
-    // c with ∇φ*(y) = c y for an isotropic φ: h*'(‖y‖/λ) / ‖y‖
+    // c with ∇φ*(y) = c y for an isotropic φ: h*'(‖y‖/λ) / ‖y‖, so that c y is a number of the type T
     double factor_of(double norm) const {
         if (norm == 0.0) return 0.0;
         double u = 0.0;
         precondition(&u, &norm, nullptr, 1, scalar, 0.0);
-        return u / norm;
+        return std::min(u, double(std::numeric_limits<T>::max())) / norm;
     }
 
     bool isotropic;

@@ -1,12 +1,12 @@
 // The steppers of stepper.hpp in Python.
 #include <nanobind/nanobind.h>
-#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
 
-#include <algorithm>
 #include <optional>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 
 #include "stepper.hpp"
 

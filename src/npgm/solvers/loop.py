@@ -56,7 +56,8 @@ def minimize(
 
     Args:
         fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` if ``jac`` is a function. It
-            must not change ``x``.
+            must not change ``x``, but may keep it: an array that somebody refers to is not written again. It may write
+            every gradient into the same array.
         x0: the start: an array of any shape, of any array API library, in a real floating-point dtype, in which the
             iteration runs; or a sequence of floats.
         args: further arguments of ``fun`` and ``jac``.
