@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import npgm
 from backends import AUTOGRAD, BACKENDS, duals, primals, ulps
+from definitions import DEFINITIONS
 from npgm import kernels
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # a value beyond the largest number is infinite
@@ -227,72 +228,7 @@ def test_arguments_that_are_not_real_floats_are_refused(kernel, bad):
         kernel.precondition(bad)
 
 
-# The mathematics once more, in hundreds of digits, for x, y > 0: h, h', h* and the preconditioner u = h*'.
-DEFINITIONS = {
-    "cosh": (lambda x: mp.cosh(x) - 1, mp.sinh, lambda y: y * mp.asinh(y) - mp.sqrt(1 + y * y) + 1, mp.asinh),
-    "exp": (lambda x: mp.exp(x) - x - 1, mp.expm1, lambda y: (1 + y) * mp.log(1 + y) - y, lambda y: mp.log(1 + y)),
-    "expsq": (
-        lambda x: mp.exp(x * x / 2) - 1,
-        lambda x: x * mp.exp(x * x / 2),
-        lambda y: y * mp.sqrt(mp.lambertw(y * y)) - mp.exp(mp.lambertw(y * y) / 2) + 1,
-        lambda y: mp.sqrt(mp.lambertw(y * y)),
-    ),
-    "log": (
-        lambda x: -x - mp.log(1 - x),
-        lambda x: x / (1 - x),
-        lambda y: y - mp.log(1 + y),
-        lambda y: y / (1 + y),
-    ),
-    "sqrt": (
-        lambda x: 1 - mp.sqrt(1 - x * x),
-        lambda x: x / mp.sqrt(1 - x * x),
-        lambda y: mp.sqrt(1 + y * y) - 1,
-        lambda y: y / mp.sqrt(1 + y * y),
-    ),
-    "artanh": (
-        lambda x: x * mp.atanh(x) + mp.log(1 - x * x) / 2,
-        mp.atanh,
-        lambda y: y - mp.log(2) + mp.log(1 + mp.exp(-2 * y)),
-        mp.tanh,
-    ),
-    "logx2": (
-        lambda x: -mp.log(1 - x * x),
-        lambda x: 2 * x / (1 - x * x),
-        lambda y: mp.sqrt(1 + y * y) - 1 - mp.log((1 + mp.sqrt(1 + y * y)) / 2),
-        lambda y: y / (1 + mp.sqrt(1 + y * y)),
-    ),
-    "lncos": (
-        lambda x: -mp.log(mp.cos(x)),
-        mp.tan,
-        lambda y: y * mp.atan(y) - mp.log(1 + y * y) / 2,
-        mp.atan,
-    ),
-    "quad": (lambda x: x * x / 2, lambda x: x, lambda y: y * y / 2, lambda y: y),
-    "pow": (
-        lambda x: x**4 / 4,
-        lambda x: x**3,
-        lambda y: y ** (mp.mpf(4) / 3) * 3 / 4,
-        lambda y: y ** (mp.mpf(1) / 3),
-    ),
-    "huber": (
-        lambda x: x * x / 2,
-        lambda x: x,
-        lambda y: y * y / 2 if y <= 1 else y - mp.mpf(1) / 2,
-        lambda y: min(y, mp.mpf(1)),
-    ),
-    "mix3": (
-        lambda x: x * x / 2 + x**3 / 3,
-        lambda x: x + x * x,
-        lambda y: (lambda u: u * u / 2 + 2 * u**3 / 3)(2 * y / (1 + mp.sqrt(1 + 4 * y))),
-        lambda y: 2 * y / (1 + mp.sqrt(1 + 4 * y)),
-    ),
-    "mix4": (
-        lambda x: x * x / 2 + x**4 / 4,
-        lambda x: x + x**3,
-        lambda y: (lambda u: u * u / 2 + 3 * u**4 / 4)(quartic(y)),
-        lambda y: quartic(y),
-    ),
-}
+# Of the preconditioner, for u = h*'(y) > 0.
 CURVATURES = {
     "cosh": lambda y, u: 1 / mp.sqrt(1 + y * y),
     "exp": lambda y, u: 1 / (1 + y),
@@ -308,10 +244,6 @@ CURVATURES = {
     "mix3": lambda y, u: 1 / mp.sqrt(1 + 4 * y),
     "mix4": lambda y, u: 1 / (1 + 3 * u * u),
 }
-
-
-def quartic(y):
-    return 2 / mp.sqrt(3) * mp.sinh(mp.asinh(3 * mp.sqrt(3) * y / 2) / 3)
 
 
 def defined(key, name, x):

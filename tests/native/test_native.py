@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+
 import ml_dtypes
 import mpmath
 import numpy as np
 import pytest
 
 import npgm
-from npgm import _native
+from definitions import preconditioner
+from npgm import _native, kernels
 
 if not _native.available():
     pytest.skip("npgm was built without its native module", allow_module_level=True)
@@ -21,7 +25,11 @@ DTYPES = {
     "float16": np.dtype(np.float16),
 }
 MOMENTUM = [(own, other) for own in DTYPES for other in ("", own)] + [("bfloat16", "float32"), ("float16", "float32")]
-KERNELS = {name: getattr(npgm, name)() for name in core.kernels}
+KERNELS = [getattr(kernels, name)() for name in core.kernels] + [kernels.Power(1.5), kernels.Huber(0.1)]
+PARAMETERS = [kernels.Power(p) for p in (1.1, 2.0, 2.2, 3.0, 100.0)] + [kernels.Huber(1e300)]
+
+each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+each_parameter = pytest.mark.parametrize("kernel", KERNELS + PARAMETERS, ids=repr)
 
 
 @pytest.fixture(params=core.instruction_sets(), autouse=True)
@@ -35,8 +43,20 @@ def addresses(arrays):
     return [a.ctypes.data for a in arrays]
 
 
+def named(kernel):
+    return {"kernel": type(kernel).__name__, "kernel_parameters": list(dataclasses.astuple(kernel))}
+
+
 def update(xs, gs, ms=(), **options):
-    defaults = {"kernel": "", "factors": [], "gradient_factor": 1.0, "coupled_decay": 0.0, "scale": 1.0, "weight": 1.0}
+    defaults = {
+        "kernel": "",
+        "kernel_parameters": [],
+        "factors": [],
+        "gradient_factor": 1.0,
+        "coupled_decay": 0.0,
+        "scale": 1.0,
+        "weight": 1.0,
+    }
     defaults |= {"shrink": 1.0, "lr": 1.0, "threads": 1}
     options = defaults | {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | options
     core.update(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **options)
@@ -51,7 +71,7 @@ def measure(gs, xs=None, **options):
 
 def precondition(kernel, y, scale=1.0):
     u = np.zeros_like(y)
-    update([u], [y], kernel=kernel, lr=-1.0, scale=scale)
+    update([u], [y], **named(kernel), lr=-1.0, scale=scale)
     return u
 
 
@@ -62,42 +82,68 @@ def units(dtype, value):
     return np.ldexp(1.0, np.maximum(exponent - 1, fine.minexp) - fine.nmant)
 
 
-def float32_samples():
-    """Every exponent, subnormal numbers included, with 1000 mantissas, and all around those where branches meet."""
+MEETING = [2.0**-28, 2.0**-13, 0.41421356, 0.55, 1.0, 1.1752, 2.0**32, 2.0**60, 2.0**64, 2.0**127, 2.0**500]
+"""Where branches of the formulas meet."""
+
+
+@functools.cache
+def float32_samples(kernel):
+    """Every exponent with 1000 mantissas, a dense sweep, and all around `MEETING`; and h*' of these."""
     rng = np.random.default_rng(0)
     mantissas = np.concatenate([rng.integers(0, 2**23, 996), [0, 1, 2**22, 2**23 - 1]])
-    exponents = np.arange(255) << 23
-    near = np.float32([0.35355339, 0.41421356, 1.0, 2.0**32]).view(np.int32)
-    dense = (near[:, None] + np.arange(-20000, 20000)).ravel()
-    bits = np.concatenate([(exponents[:, None] | mantissas).ravel(), dense])
-    return bits.astype(np.int32).view(np.float32)
+    exponents = np.arange(255) << 23  # of subnormal numbers first
+    near = np.float32([a for a in MEETING if a < 2.0**128]).view(np.int32)
+    bits = np.concatenate(
+        [(exponents[:, None] | mantissas).ravel(), (near[:, None] + np.arange(-10_000, 10_000)).ravel()]
+    )
+    y = np.concatenate([bits.astype(np.int32).view(np.float32), np.linspace(0, 8, 400_001, dtype=np.float32)])
+    with np.errstate(over="ignore"):
+        return y, kernel.precondition(y.astype(np.float64))  # 29 bits more
 
 
-def test_arsinh_is_within_two_units_in_the_last_place():
-    a = float32_samples()
-    assert np.isfinite(a).all()
-    for y in (a, -a):
-        exact = np.arcsinh(y.astype(np.float64))  # 29 bits more
-        error = np.abs(precondition("Cosh", y) - exact) / units(np.float32, exact)
-        assert error.max() <= 2.0
-
-    sweep = np.linspace(-8, 8, 2_000_001).astype(np.float32)
-    exact = np.arcsinh(sweep.astype(np.float64))
-    assert (np.abs(precondition("Cosh", sweep) - exact) / units(np.float32, exact)).max() <= 2.0
-
-
-def test_arsinh_of_doubles_is_within_two_units_in_the_last_place():
+@functools.cache
+def float64_samples(kernel):
+    """Every other exponent, a sweep and all around `MEETING`; and h*' of these, in 40 digits."""
     rng = np.random.default_rng(0)
-    a = np.concatenate([np.ldexp(rng.uniform(1, 2, 2047), np.arange(-1023, 1024)), rng.uniform(0, 4, 2000)])
-    u = precondition("Cosh", a)
-    with mpmath.workprec(120):
-        exact = [mpmath.asinh(mpmath.mpf(float(v))) for v in a]
-        error = np.array([abs(float(mpmath.mpf(float(got)) - want)) for got, want in zip(u, exact, strict=True)])
-        scale = units(np.float64, np.array([float(want) for want in exact]))
-    assert (error / scale).max() <= 2.0
+    near = np.array(MEETING).view(np.int64)
+    y = np.concatenate(
+        [
+            np.ldexp(rng.uniform(1, 2, 1024), np.arange(-1023, 1024, 2)),
+            np.concatenate([[5e-324, 1e-310], rng.uniform(0, 4, 1000), np.geomspace(1e-3, 1e6, 500)]),
+            (near[:, None] + np.arange(-8, 8)).ravel().view(np.float64),
+        ]
+    )
+    with mpmath.workdps(40):
+        return y, [preconditioner(kernel)(mpmath.mpf(float(v))) for v in y]
 
 
-@pytest.mark.parametrize("kernel", KERNELS)
+@each_parameter
+def test_floats_are_within_two_units_in_the_last_place(kernel):
+    y, exact = float32_samples(kernel)
+    assert np.isfinite(y).all()
+    finite = exact < float(np.finfo(np.float32).max) * (1 + 2.0**-25)
+    for sign in (1, -1):
+        u = sign * precondition(kernel, np.float32(sign) * y)
+        error = np.abs(u[finite] - exact[finite]) / units(np.float32, exact[finite])
+        assert error.max() <= 2.0
+        assert np.isposinf(u[~finite]).all()
+
+
+@each_parameter
+def test_doubles_are_within_two_units_in_the_last_place(kernel):
+    y, exact = float64_samples(kernel)
+    u = precondition(kernel, y)
+    want = np.array([float(value) for value in exact])
+    finite = np.isfinite(want)
+    with mpmath.workdps(40):
+        error = [
+            abs(float(got - value)) for got, value, keep in zip(map(mpmath.mpf, u), exact, finite, strict=True) if keep
+        ]
+    assert (error / units(np.float64, want[finite])).max() <= 2.0
+    assert np.isposinf(u[~finite]).all()
+
+
+@each_kernel
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_special_values_and_scales(kernel, dtype):
     fine = np.finfo(dtype)
@@ -105,12 +151,19 @@ def test_special_values_and_scales(kernel, dtype):
     y = np.array([*numbers, np.inf, -np.inf, np.nan] * 5, dtype)
     for scale in (1.0, 3.0, 1e-3, 1e6, float(fine.tiny), 1e-41, float(fine.max) / 4):
         scale = float(dtype(scale))  # a number of the dtype, as subnormal ones have few digits
+        u = precondition(kernel, y, scale)
         with np.errstate(all="ignore"):
-            ratio = y.astype(np.longdouble) / scale
-            cut_off = np.clip(ratio, -float(fine.max), float(fine.max)).astype(np.float64)
-            want = KERNELS[kernel].precondition(np.where(np.isfinite(y), cut_off, y.astype(np.float64)))
-        atol = 2 * float(fine.smallest_subnormal)
-        np.testing.assert_allclose(precondition(kernel, y, scale), want.astype(dtype), rtol=8 * fine.eps, atol=atol)
+            ratio = np.abs(y.astype(np.longdouble)) / scale
+            cut_off = np.minimum(ratio, float(fine.max)).astype(np.float64)
+            ratio = np.where(np.isfinite(y), cut_off, np.abs(y.astype(np.float64)))
+            # the quotient is rounded to a number of the dtype, near to which h*' may be infinitely steep
+            unit = 2 * float(fine.smallest_subnormal)
+            low = kernel.precondition(np.maximum(ratio - unit, 0)).astype(dtype) * (1 - 8 * fine.eps) - unit
+            high = kernel.precondition(ratio + unit).astype(dtype) * (1 + 8 * fine.eps) + unit
+        np.testing.assert_array_equal(np.isnan(u), np.isnan(high))
+        known = ~np.isnan(u)
+        magnitude = np.sign(y) * u
+        assert ((low <= magnitude) & (magnitude <= high))[known].all()
 
 
 def reference_step(x, g, m, kernel, a, decay, scale, weight, shrink, lr, factor):
@@ -118,13 +171,13 @@ def reference_step(x, g, m, kernel, a, decay, scale, weight, shrink, lr, factor)
     working = np.promote_types(np.float32, x.dtype) if x.dtype != DTYPES["bfloat16"] else np.dtype(np.float32)
     x_, g_ = x.astype(np.float64), g.astype(np.float64)
     y = a * g_ + decay * x_
-    u = factor * y if kernel == "" else npgm.Separable(KERNELS[kernel], scale=scale).precondition(y)
+    u = factor * y if kernel is None else npgm.Separable(kernel, scale=scale).precondition(y)
     if m is not None:
         u = m.astype(np.float64) + weight * (u - m.astype(np.float64))
     return shrink * x_ - lr * u, u, working
 
 
-@pytest.mark.parametrize("kernel", [*KERNELS, ""])
+@pytest.mark.parametrize("kernel", [*KERNELS, None], ids=repr)
 @pytest.mark.parametrize(("dtype", "momentum"), MOMENTUM)
 @pytest.mark.parametrize("options", [(1.0, 0.0, 1.0), (-0.25, 0.125, 0.75)], ids=["plain", "all options"])
 def test_a_step_is_the_definition(kernel, dtype, momentum, options):
@@ -134,7 +187,7 @@ def test_a_step_is_the_definition(kernel, dtype, momentum, options):
     xs, gs = ([v.astype(DTYPES[dtype]) for v in vs] for vs in (xs, gs))
     ms = [rng.standard_normal(n).astype(DTYPES[momentum]) for n in sizes] if momentum else []
     a, decay, shrink = options
-    factors = [0.5 + i for i in range(len(sizes))] if kernel == "" else []
+    factors = [0.5 + i for i in range(len(sizes))] if kernel is None else []
     want = [
         reference_step(x, g, m, kernel, a, decay, 2.0, 0.1, shrink, 0.3, f)
         for x, g, m, f in zip(xs, gs, ms or [None] * len(xs), factors or [0.0] * len(xs), strict=True)
@@ -143,7 +196,7 @@ def test_a_step_is_the_definition(kernel, dtype, momentum, options):
         xs,
         gs,
         ms,
-        kernel=kernel,
+        **({} if kernel is None else named(kernel)),
         factors=factors,
         gradient_factor=a,
         coupled_decay=decay,
@@ -284,6 +337,9 @@ def test_arrays_that_share_memory_move_in_their_order():
         ({"kernel": "Sine"}, "no fused step for the kernel Sine"),
         ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
         ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
+        ({"kernel_parameters": [1.0]}, "the number of parameters of the kernel is 0, not 1"),
+        ({"kernel": "Power"}, "the number of parameters of the kernel is 1, not 0"),
+        ({"kernel": "", "kernel_parameters": [1.0]}, "the number of parameters of the kernel is 0, not 1"),
         ({"factors": [1.0]}, "a separable one none"),
         ({"kernel": "", "factors": [1.0, 2.0, 3.0]}, "one for each tensor"),
     ],
@@ -294,14 +350,14 @@ def test_what_is_not_supported_is_refused(change, message):
     with pytest.raises(ValueError, match=message):
         update([x], [g], [m], **{"kernel": "Cosh", **change})
     with pytest.raises(ValueError, match="as many gradients"):
-        core.update([x.ctypes.data], [], [], [4], dtype="float64", momentum_dtype="", kernel="Cosh", factors=[],
-                    gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=1)  # fmt: skip
+        core.update([x.ctypes.data], [], [], [4], dtype="float64", momentum_dtype="", kernel="Cosh",
+                    kernel_parameters=[], factors=[], gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=1)  # fmt: skip
     with pytest.raises(ValueError, match="does not have the instruction set sse9"):
         core.use_instruction_set("sse9")
     np.testing.assert_array_equal(x, 1)
 
 
 def test_nothing_at_all_is_a_step_too():
-    core.update([], [], [], [], dtype="float32", momentum_dtype="", kernel="Log", factors=[], gradient_factor=1.0,
-                coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=2)  # fmt: skip
+    core.update([], [], [], [], dtype="float32", momentum_dtype="", kernel="Log", kernel_parameters=[], factors=[],
+                gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=2)  # fmt: skip
     assert core.measure([], [], [], dtype="float32", gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2) == ([0.0], [0.0])  # fmt: skip

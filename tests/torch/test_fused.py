@@ -285,7 +285,8 @@ def test_the_operators_meet_the_contract_of_torch():
         torch.ops.npgm.norms, (params, gradients, None), {"maximize": False, "decay": 0.1, "per_tensor": True}
     )
     options = {
-        "kernel": "Cosh",
+        "kernel": "Power",
+        "kernel_parameters": [4.0],
         "scale": 2.0,
         "weight": 0.1,
         "coupled_decay": 0.1,

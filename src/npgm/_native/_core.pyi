@@ -19,6 +19,7 @@ def update(
     dtype: str,
     momentum_dtype: str,
     kernel: str,
+    kernel_parameters: Sequence[float],
     factors: Sequence[float],
     gradient_factor: float,
     coupled_decay: float,
@@ -40,13 +41,14 @@ def update(
         dtype: one of `dtypes`; bfloat16 and float16 are computed with in float32.
         momentum_dtype: ``dtype``, or ``"float32"`` where that is what is computed with; empty for none.
         kernel: one of `kernels` for a separable φ; empty for an isotropic one.
+        kernel_parameters: those of the kernel, in the order of the fields of its class.
         factors: what an isotropic φ multiplies y by, one number for all arrays or one for each.
         gradient_factor, coupled_decay, scale, weight, shrink, lr: as above; ``scale`` is that of a separable φ.
         threads: the most threads to use. The result does not depend on it.
 
     Raises:
-        ValueError: if there is no such step, or an array shares memory with its gradient or momentum. What it shares
-            with others is written in the order of the arrays.
+        ValueError: if there is no such step, the kernel has another number of parameters, or an array shares memory
+            with its gradient or momentum. What it shares with others is written in the order of the arrays.
     """
 
 def measure(

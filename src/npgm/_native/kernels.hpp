@@ -1,39 +1,146 @@
 // The preconditioners h*' of the kernels that have a fused step, one class each, with the names of npgm.kernels. They
-// are odd, and given |y|/λ, cut off at the largest finite number. `limit` times infinity is their value there.
-// To add one, write it here and enter it in `NPGM_KERNELS` of loops.hpp.
+// are odd, and given |y|/λ, cut off at the largest finite number; `at_infinity` is what they are there.
+// To add one, write it here and enter it in `NPGM_KERNELS` of loops.hpp. One with parameters is built from them, in
+// the order of the fields in npgm.kernels.
 //
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
 // how (`precondition_near`, with the same results as `precondition` has there).
 #pragma once
 
-#include "arithmetic.hpp"
+#include "elementary.hpp"
 
 namespace npgm {
 namespace {
 
+// At infinity a preconditioner is infinite, has the value of the largest finite number, or is NaN, as in npgm.kernels:
+// ∞/(1+∞).
+enum class AtInfinity { infinite, finite, undefined };
+
+struct Artanh {
+    static constexpr auto at_infinity = AtInfinity::finite;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        return tanh(a);
+    }
+};
+
 struct Cosh {
-    static constexpr float limit = 1.0f;
+    static constexpr auto at_infinity = AtInfinity::infinite;
     static constexpr float near = asinh_near;
     NPGM_INLINE static float precondition_near(float a) { return asinh_below(a); }
     template <class T>
     NPGM_INLINE static T precondition(T a) {
-        return asinh_finite(a);
+        return asinh(a);
     }
 };
 
+struct Cubic {
+    static constexpr auto at_infinity = AtInfinity::undefined;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        T const s = root(T(0.25) + a), u = a / (T(0.5) + s);
+        // a step of Newton for u + u² = a, as there were three roundings; by a quarter, lest u² overflow
+        return u + madd(T(-0.25) * u, u, T(0.25) * (a - u)) / (T(0.5) * s);
+    }
+};
+
+struct Exp {
+    static constexpr auto at_infinity = AtInfinity::infinite;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        return logarithm1p(a);
+    }
+};
+
+struct ExpSquare {
+    static constexpr auto at_infinity = AtInfinity::undefined;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        return root_of_lambert(a);
+    }
+};
+
+struct Huber {
+    static constexpr auto at_infinity = AtInfinity::finite;
+    explicit Huber(double const* parameters) : radius(parameters[0]) {}
+    template <class T>
+    NPGM_INLINE T precondition(T a) const {
+        T const c = narrowed<T>(radius);
+        return a < c ? a : c;
+    }
+
+private:
+    double radius;
+};
+
 struct Log {
-    static constexpr float limit = 0.0f;  // NaN, as ∞/(1+∞)
+    static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return a / (T(1) + a);
     }
 };
 
+struct LogCos {
+    static constexpr auto at_infinity = AtInfinity::finite;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        return arctan(a);
+    }
+};
+
+struct LogSquare {
+    static constexpr auto at_infinity = AtInfinity::undefined;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        T const b = a < big<T> ? a : big<T>;  // from where on it is 1
+        T const s = root(madd(b, b, T(1))), u = b / (T(1) + s);
+        return u + madd(-b * u, u, b - (u + u)) / (s + s);  // a step of Newton for b (1 - u²) = 2u
+    }
+};
+
+// In doubles for floats too, which have not the digits that the exponent takes up.
+struct Power {
+    static constexpr auto at_infinity = AtInfinity::infinite;
+    // 1/(p-1), with the parts of p - 1 and of the quotient that are rounded away
+    explicit Power(double const* parameters) {
+        double const p = parameters[0], less = p - 1.0, rest = (p - less) - 1.0;
+        exponent.high = 1.0 / less;
+        auto const [main, error] = product(exponent.high, less);
+        exponent.low = ((1.0 - main) - error - exponent.high * rest) / less;
+    }
+    template <class T>
+    NPGM_INLINE T precondition(T a) const {
+        return T(power(double(a), exponent));
+    }
+
+private:
+    Twofold exponent;
+};
+
 struct Quadratic {
-    static constexpr float limit = 1.0f;
+    static constexpr auto at_infinity = AtInfinity::infinite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return a;
+    }
+};
+
+struct Quartic {
+    static constexpr auto at_infinity = AtInfinity::infinite;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        return cubic_root(a);
+    }
+};
+
+struct Sqrt {
+    static constexpr auto at_infinity = AtInfinity::undefined;
+    template <class T>
+    NPGM_INLINE static T precondition(T a) {
+        bool const above = a > T(1);
+        T const b = above ? T(1) / a : a;
+        return (above ? T(1) : b) / root(madd(b, b, T(1)));
     }
 };
 

@@ -14,11 +14,6 @@ template <class P>
 using Working = decltype(load(P{}));
 
 template <class T>
-T narrowed(double value) {
-    return static_cast<T>(value > double(largest_finite<T>) ? double(largest_finite<T>) : value);
-}
-
-template <class T>
 class Isotropic {
 public:
     static constexpr bool has_near = false;
@@ -39,7 +34,7 @@ public:
         return T(0);
     }();
 
-    Separable(Step const& step, double) {
+    Separable(Step const& step, double) : kernel(kernel_of(step)) {
         constexpr double range = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
         constexpr double least = double(std::numeric_limits<T>::denorm_min());
         double const scale = step.scale < least ? least : double(narrowed<T>(step.scale));
@@ -53,20 +48,25 @@ public:
         T const quotient = absolute(y) * first * second;
         return quotient < largest_finite<T> ? quotient : largest_finite<T>;
     }
-    NPGM_INLINE T operator()(T y) const {
-        return with_sign(Kernel::precondition(ratio(y)) + Kernel::limit * excess(y), y);
-    }
-    NPGM_INLINE T near(T y) const {
-        return with_sign(Kernel::precondition_near(ratio(y)) + Kernel::limit * excess(y), y);
-    }
+    NPGM_INLINE T operator()(T y) const { return finish(kernel.precondition(ratio(y)), y); }
+    NPGM_INLINE T near(T y) const { return finish(kernel.precondition_near(ratio(y)), y); }
 
 private:
-    // 0, or infinity or NaN where y is
-    NPGM_INLINE static T excess(T y) {
-        T const a = absolute(y);
-        return a - (a < largest_finite<T> ? a : largest_finite<T>);
+    static Kernel kernel_of(Step const& step) {
+        if constexpr (std::is_constructible_v<Kernel, double const*>)
+            return Kernel(step.parameters);
+        else
+            return {};
+    }
+    // the preconditioner of |y|/λ as that of y, by the addition of 0, or of infinity or NaN where y is
+    NPGM_INLINE static T finish(T u, T y) {
+        T const a = absolute(y), cut_off = a < largest_finite<T> ? a : largest_finite<T>;
+        if constexpr (Kernel::at_infinity == AtInfinity::infinite) return with_sign(u + (a - cut_off), y);
+        if constexpr (Kernel::at_infinity == AtInfinity::undefined) return with_sign(u + T(0) * (a - cut_off), y);
+        return with_sign(y == y ? u : y, y);
     }
 
+    Kernel kernel;
     T first, second;
 };
 
@@ -205,7 +205,8 @@ template <class P, class M>
 Update* find(Map map) {
     using T = Working<P>;
     switch (map) {
-#define NPGM_CASE(name) \
+#define NPGM_CASE(name, parameters)                                                                \
+    static_assert(std::is_constructible_v<name, double const*> == (parameters > 0)); \
     case Map::name: return update<P, M, Separable<T, name>>;
         NPGM_KERNELS(NPGM_CASE)
 #undef NPGM_CASE

@@ -18,9 +18,12 @@ namespace {
 using Addresses = std::vector<std::uintptr_t>;
 using Sizes = std::vector<std::size_t>;
 
-#define NPGM_TEXT(name) #name,
+#define NPGM_TEXT(name, parameters) #name,
 constexpr std::string_view kernel_names[] = {NPGM_KERNELS(NPGM_TEXT)};
 #undef NPGM_TEXT
+#define NPGM_COUNT(name, parameters) parameters,
+constexpr std::size_t parameter_counts[] = {NPGM_KERNELS(NPGM_COUNT) 0};
+#undef NPGM_COUNT
 
 npgm::Dtype dtype_of(std::string_view name) {
     if (name == "float32") return npgm::Dtype::float32;
@@ -52,9 +55,9 @@ NB_MODULE(_core, m) {
     m.def(
         "update",
         [](Addresses parameters, Addresses gradients, Addresses momentum, Sizes sizes, std::string_view dtype,
-           std::string_view momentum_dtype, std::string_view kernel, std::vector<double> factors,
-           double gradient_factor, double coupled_decay, double scale, double weight, double shrink, double lr,
-           int threads) {
+           std::string_view momentum_dtype, std::string_view kernel, std::vector<double> kernel_parameters,
+           std::vector<double> factors, double gradient_factor, double coupled_decay, double scale, double weight,
+           double shrink, double lr, int threads) {
             npgm::Tensors const tensors{
                 std::move(parameters),
                 std::move(gradients),
@@ -64,13 +67,17 @@ NB_MODULE(_core, m) {
                 momentum_dtype.empty() ? npgm::Dtype::none : dtype_of(momentum_dtype),
             };
             npgm::Map const map = kernel.empty() ? npgm::Map::isotropic : map_of(kernel);
-            npgm::Step const step{gradient_factor, coupled_decay, scale, weight, shrink, lr};
+            std::size_t const count = parameter_counts[static_cast<std::size_t>(map)];
+            if (kernel_parameters.size() != count)
+                throw std::invalid_argument("the number of parameters of the kernel is " + std::to_string(count) +
+                                            ", not " + std::to_string(kernel_parameters.size()));
+            npgm::Step const step{gradient_factor, coupled_decay, scale, weight, shrink, lr, kernel_parameters.data()};
             nb::gil_scoped_release const released;
             npgm::update(tensors, map, step, factors, threads);
         },
         "parameters"_a, "gradients"_a, "momentum"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "momentum_dtype"_a,
-        "kernel"_a, "factors"_a, "gradient_factor"_a, "coupled_decay"_a, "scale"_a, "weight"_a, "shrink"_a, "lr"_a,
-        "threads"_a);
+        "kernel"_a, "kernel_parameters"_a, "factors"_a, "gradient_factor"_a, "coupled_decay"_a, "scale"_a, "weight"_a,
+        "shrink"_a, "lr"_a, "threads"_a);
 
     m.def(
         "measure",
@@ -78,7 +85,7 @@ NB_MODULE(_core, m) {
            double coupled_decay, bool per_tensor, int threads) {
             npgm::Tensors const tensors{std::move(parameters), std::move(gradients), {},
                                         std::move(sizes),      dtype_of(dtype),      npgm::Dtype::none};
-            npgm::Step const step{gradient_factor, coupled_decay, 1.0, 1.0, 1.0, 0.0};
+            npgm::Step const step{gradient_factor, coupled_decay, 1.0, 1.0, 1.0, 0.0, nullptr};
             std::vector<npgm::Norm> norms;
             {
                 nb::gil_scoped_release const released;

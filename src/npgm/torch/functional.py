@@ -348,6 +348,7 @@ class Fused(Block):
 
     def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
         phi, lr = self.batch.reference, self.batch.lr
+        kernel, kernel_parameters = fused.kernel(phi)
         torch.ops.npgm.step_(
             self.parameters,
             self.gradients,
@@ -357,7 +358,8 @@ class Fused(Block):
             (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(()),
             self.grad_scale,
             None if keep is None else keep.to("cpu"),
-            kernel="" if isinstance(phi, Isotropic) else fused.kernel(phi),
+            kernel=kernel,
+            kernel_parameters=kernel_parameters,
             scale=phi.scale,
             weight=1.0 - self.batch.momentum,
             coupled_decay=self.coupled_decay,

@@ -5,6 +5,7 @@ The native steps are custom operators, which `torch.compile` keeps in its graph.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from operator import attrgetter
 
 import torch
@@ -22,6 +23,7 @@ _DTYPE, _LAYOUT, _IS_CPU = attrgetter("dtype"), attrgetter("layout"), attrgetter
 _KERNELS: dict[type[kernels.Kernel], str] = (
     {getattr(kernels, name): name for name in _native.core().kernels} if _native.available() else {}
 )
+_PARAMETERS = {kernel: [field.name for field in fields(kernel)] for kernel in _KERNELS}  # type: ignore[arg-type]
 
 
 def accepts(phi: Reference) -> bool:
@@ -32,9 +34,12 @@ def accepts(phi: Reference) -> bool:
     return _native.available() and (isinstance(phi, Isotropic) or type(phi.kernel) in _KERNELS)
 
 
-def kernel(phi: Reference) -> str:
-    """Return the native module's name for the kernel of a separable φ that is accepted."""
-    return _KERNELS[type(phi.kernel)]
+def kernel(phi: Reference) -> tuple[str, list[float]]:
+    """Return the kernel of an accepted φ as the native module is told it, by name and parameters; none if isotropic."""
+    if isinstance(phi, Isotropic):
+        return "", []
+    own = type(phi.kernel)
+    return _KERNELS[own], [getattr(phi.kernel, name) for name in _PARAMETERS[own]]
 
 
 def require(phi: Reference) -> None:
@@ -111,8 +116,8 @@ torch.library.define(
 torch.library.define(
     "npgm::step_",
     "(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] momentum, Tensor? factors, Tensor lr,"
-    " Tensor? grad_scale, Tensor? keep, *, str kernel, float scale, float weight, float coupled_decay,"
-    " float decoupled_decay, bool maximize) -> ()",
+    " Tensor? grad_scale, Tensor? keep, *, str kernel, float[] kernel_parameters, float scale, float weight,"
+    " float coupled_decay, float decoupled_decay, bool maximize) -> ()",
 )
 
 
@@ -169,6 +174,7 @@ def step_(
     keep: Tensor | None,
     *,
     kernel: str,
+    kernel_parameters: list[float],
     scale: float,
     weight: float,
     coupled_decay: float,
@@ -187,6 +193,7 @@ def step_(
         dtype=DTYPES[parameters[0].dtype],
         momentum_dtype=DTYPES[momentum[0].dtype] if momentum else "",
         kernel=kernel,
+        kernel_parameters=kernel_parameters,
         factors=[] if factors is None else factors.tolist(),
         gradient_factor=_gradient_factor(maximize, grad_scale),
         coupled_decay=coupled_decay,
