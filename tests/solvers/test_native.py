@@ -24,8 +24,7 @@ from npgm.solvers.objective import Objective
 if not _native.available():
     pytest.skip("npgm was built without its native module", allow_module_level=True)
 
-KERNELS = [npgm.kernels.registry[key]() for key in npgm.kernels.registry]
-NATIVE_KERNELS = [kernel for kernel in KERNELS if _native.kernel_name(kernel)]
+KERNELS = [getattr(npgm.kernels, name)() for name in _native.core().kernels] + [npgm.Power(3.0), npgm.Huber(0.1)]
 RULES = {
     "gd": [{}],
     "gdm": [{"momentum": 0.9}],
@@ -34,10 +33,9 @@ RULES = {
     "adgd": [{}],
     "adgd_accel": [{}],
     "npgm": [
-        {"momentum": momentum, "reference": lift(kernel, scale=scale)}
-        for lift in (npgm.Isotropic, npgm.Separable)
-        for kernel in NATIVE_KERNELS
-        for momentum, scale in ((0.0, 1.0), (0.9, 0.3))
+        {"momentum": momentum, "reference": lift(kernel, scale=0.3)}
+        for lift, momentum in ((npgm.Isotropic, 0.0), (npgm.Separable, 0.9))
+        for kernel in KERNELS
     ],
 }
 CASES = [(key, options) for key, each in RULES.items() for options in each]
@@ -273,8 +271,10 @@ def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key
 
 
 def test_a_stepper_that_does_not_exist_is_refused():
-    core = _native.core()
+    core, phi = _native.core(), {"scale": 1.0, "isotropic": True}
     with pytest.raises(ValueError, match="step in float32 and float64"):
         core.nesterov(1, 3, "float16", lr=0.1)
     with pytest.raises(ValueError, match="no native step for the kernel Sine"):
-        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Sine", scale=1.0, isotropic=True)
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Sine", kernel_parameters=[], **phi)
+    with pytest.raises(ValueError, match="no native step for the kernel Huber with 0 parameters"):
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Huber", kernel_parameters=[], **phi)

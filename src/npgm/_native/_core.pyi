@@ -104,7 +104,16 @@ class Stepper:
         """
 
 def heavy_ball(
-    runs: int, size: int, dtype: str, *, lr: float, momentum: float, kernel: str, scale: float, isotropic: bool
+    runs: int,
+    size: int,
+    dtype: str,
+    *,
+    lr: float,
+    momentum: float,
+    kernel: str,
+    kernel_parameters: Sequence[float],
+    scale: float,
+    isotropic: bool,
 ) -> Stepper:
     """Return the steps of `npgm`, for one of `kernels`, and of `gd` and `gdm`, for ``"Quadratic"``.
 

@@ -68,17 +68,20 @@ struct Row {
 template <class T>
 class HeavyBall {
 public:
-    HeavyBall(Shape shape, double lr, double momentum, Map kernel, double scale, bool isotropic)
-        : isotropic(isotropic), own{1.0, 0.0, scale, 1.0 - momentum, 1.0, lr}, scalar{1.0, 0.0, scale, 1.0, 1.0, -1.0} {
+    HeavyBall(Shape shape, double lr, double momentum, Reference phi_)
+        : phi(std::move(phi_)),
+          own{1.0, 0.0, phi.scale, 1.0 - momentum, 1.0, lr, phi.parameters.data()},
+          scalar{1.0, 0.0, 1.0, 1.0, 1.0, -1.0, phi.parameters.data()} {
         Instructions const& loops = instructions();
         Dtype const mean = momentum == 0.0 ? Dtype::none : shape.dtype;
-        update = loops.update(isotropic ? Map::isotropic : kernel, shape.dtype, mean);
-        precondition = loops.update(kernel, Dtype::float64, Dtype::none);
+        update = loops.update(phi.isotropic ? Map::isotropic : phi.kernel, shape.dtype, mean);
+        precondition = loops.update(phi.kernel, Dtype::float64, Dtype::none);
         if (mean != Dtype::none) m.resize(shape.runs * shape.size);
     }
+    HeavyBall(HeavyBall const&) = delete;  // the steps point to the parameters
 
     void operator()(std::size_t run, Row<T> const& row) {
-        double const factor = isotropic ? factor_of(row.norm) : 0.0;
+        double const factor = phi.isotropic ? factor_of(row.norm) : 0.0;
         T* const mean = m.empty() ? nullptr : m.data() + run * row.size;
         constexpr std::size_t block = 2048;  // stays in the cache between the two
         for (std::size_t i = 0; i < row.size; i += block) {
@@ -89,15 +92,16 @@ public:
     }
 
 private:
-    // c with ∇φ*(y) = c y for an isotropic φ: h*'(‖y‖/λ) / ‖y‖, so that c y is a number of the type T
+    // c with ∇φ*(y) = c y for an isotropic φ: h*'(‖y‖/λ) / ‖y‖, with ‖y‖/λ cut off at the largest finite number
     double factor_of(double norm) const {
         if (norm == 0.0) return 0.0;
+        double const ratio = std::min(norm / phi.scale, double(std::numeric_limits<T>::max()));
         double u = 0.0;
-        precondition(&u, &norm, nullptr, 1, scalar, 0.0);
-        return std::min(u, double(std::numeric_limits<T>::max())) / norm;
+        precondition(&u, &ratio, nullptr, 1, scalar, 0.0);
+        return u / norm;
     }
 
-    bool isotropic;
+    Reference phi;
     Step own, scalar;  // of the rows, and the one from 0 to h*'
     Update *update, *precondition;
     std::vector<T> m;
@@ -241,7 +245,8 @@ template <class T, class Rule>
 class Steps final : public Stepper {
 public:
     template <class... Options>
-    explicit Steps(Shape shape, Options... options) : Stepper(shape.runs, shape.size), rule(shape, options...) {}
+    explicit Steps(Shape shape, Options const&... options)
+        : Stepper(shape.runs, shape.size), rule(shape, options...) {}
 
     void step(Iterate const& at) override {
         for (std::size_t run = 0; run < runs; ++run) {
@@ -271,7 +276,7 @@ private:
 };
 
 template <template <class> class Rule, class... Options>
-std::unique_ptr<Stepper> make(Shape shape, Options... options) {
+std::unique_ptr<Stepper> make(Shape shape, Options const&... options) {
     switch (shape.dtype) {
         case Dtype::float32: return std::make_unique<Steps<float, Rule<float>>>(shape, options...);
         case Dtype::float64: return std::make_unique<Steps<double, Rule<double>>>(shape, options...);
@@ -281,8 +286,8 @@ std::unique_ptr<Stepper> make(Shape shape, Options... options) {
 
 }  // namespace
 
-std::unique_ptr<Stepper> heavy_ball(Shape shape, double lr, double momentum, Map kernel, double scale, bool isotropic) {
-    return make<HeavyBall>(shape, lr, momentum, kernel, scale, isotropic);
+std::unique_ptr<Stepper> heavy_ball(Shape shape, double lr, double momentum, Reference phi) {
+    return make<HeavyBall>(shape, lr, momentum, phi);
 }
 std::unique_ptr<Stepper> nesterov(Shape shape, double lr) { return make<Nesterov>(shape, lr); }
 std::unique_ptr<Stepper> clipped(Shape shape, double lr, double max_step, double momentum, double nu) {

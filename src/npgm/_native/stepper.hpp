@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "loops.hpp"
 
@@ -36,7 +37,15 @@ struct Shape {
     Dtype dtype;
 };
 
-std::unique_ptr<Stepper> heavy_ball(Shape, double lr, double momentum, Map kernel, double scale, bool isotropic);
+// φ = λ h(‖·‖), or λ Σ h, with λ = scale.
+struct Reference {
+    Map kernel;
+    std::vector<double> parameters;
+    double scale;
+    bool isotropic;
+};
+
+std::unique_ptr<Stepper> heavy_ball(Shape, double lr, double momentum, Reference);
 std::unique_ptr<Stepper> nesterov(Shape, double lr);
 std::unique_ptr<Stepper> clipped(Shape, double lr, double max_step, double momentum, double nu);
 std::unique_ptr<Stepper> adgd(Shape, double lr);

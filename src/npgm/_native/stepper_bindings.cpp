@@ -2,11 +2,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
 
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "stepper.hpp"
 
@@ -20,12 +23,13 @@ Shape shape_of(std::size_t runs, std::size_t size, std::string_view dtype) {
     return {runs, size, dtype == "float32" ? Dtype::float32 : dtype == "float64" ? Dtype::float64 : Dtype::none};
 }
 
-Map kernel_of(std::string_view name) {
-#define NPGM_CASE(kernel) \
-    if (name == #kernel) return Map::kernel;
+Map kernel_of(std::string_view name, std::size_t parameters) {
+#define NPGM_CASE(kernel, count) \
+    if (name == #kernel && parameters == count) return Map::kernel;
     NPGM_KERNELS(NPGM_CASE)
 #undef NPGM_CASE
-    throw std::invalid_argument("there is no native step for the kernel " + std::string(name));
+    throw std::invalid_argument("there is no native step for the kernel " + std::string(name) + " with " +
+                                std::to_string(parameters) + " parameters");
 }
 
 // Gives up the lock of the interpreter where that takes less time than the work.
@@ -63,10 +67,12 @@ void bind_steppers(nb::module_& m) {
     m.def(
         "heavy_ball",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double momentum,
-           std::string_view kernel, double scale, bool isotropic) {
-            return heavy_ball(shape_of(runs, size, dtype), lr, momentum, kernel_of(kernel), scale, isotropic);
+           std::string_view kernel, std::vector<double> parameters, double scale, bool isotropic) {
+            Map const map = kernel_of(kernel, parameters.size());
+            return heavy_ball(shape_of(runs, size, dtype), lr, momentum, {map, std::move(parameters), scale, isotropic});
         },
-        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "scale"_a, "isotropic"_a);
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
+        "scale"_a, "isotropic"_a);
     m.def(
         "nesterov",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {

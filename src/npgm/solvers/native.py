@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -148,4 +149,10 @@ def _preconditioner(phi: Reference) -> dict[str, Any] | None:
     name = _native.kernel_name(phi.kernel)
     if name is None or type(phi) not in (Isotropic, Separable):
         return None
-    return {"kernel": name, "scale": phi.scale, "isotropic": type(phi) is Isotropic}
+    parameters = [getattr(phi.kernel, field.name) for field in fields(phi.kernel)]  # type: ignore[arg-type]
+    return {
+        "kernel": name,
+        "kernel_parameters": parameters,
+        "scale": phi.scale,
+        "isotropic": type(phi) is Isotropic,
+    }
