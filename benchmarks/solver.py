@@ -106,6 +106,25 @@ def adgd(fun: Callable[..., Any], x: np.ndarray, steps: int, lr: float) -> None:
         x = x - lr * g
 
 
+def adgd_accel(fun: Callable[..., Any], x: np.ndarray, steps: int, lr: float) -> None:
+    _, g = fun(x)
+    mu, lr_growth, mu_growth = 1.0, np.inf, np.inf
+    x_before, g_before, x = x, g, x - lr * g
+    y = x
+    for _ in range(steps - 1):
+        _, g = fun(x)
+        if converged(g):
+            return
+        dx, dg = x - x_before, g - g_before
+        ratio = np.sqrt(dx @ dx) / np.sqrt(dg @ dg)
+        lr_next = min(np.sqrt(1 + lr_growth / 2) * lr, ratio / 2)
+        mu_next = min(np.sqrt(1 + mu_growth / 2) * mu, 1 / (2 * ratio))
+        lr_growth, mu_growth, lr, mu = lr_next / lr, mu_next / mu, lr_next, mu_next
+        y_next, root = x - lr * g, np.sqrt(lr * mu)
+        x_before, g_before, x = x, g, y_next + (1 - root) / (1 + root) * (y_next - y)
+        y = y_next
+
+
 IHGDM = {"momentum": BETA, "reference": npgm.reference("isotropic-cosh")}
 SHGDM = {"momentum": BETA, "reference": npgm.reference("separable-cosh")}
 METHODS: dict[str, tuple[Callable[..., None], str, dict[str, Any]]] = {
@@ -116,6 +135,7 @@ METHODS: dict[str, tuple[Callable[..., None], str, dict[str, Any]]] = {
     "nesterov": (nesterov, "nesterov", {}),
     "clipped_gd": (clipped_gd, "clipped_gd", {"momentum": BETA, "nu": 0.7}),
     "adgd": (adgd, "adgd", {}),
+    "adgd_accel": (adgd_accel, "adgd_accel", {}),
 }
 LR = 1e-9
 
