@@ -69,9 +69,7 @@ template <class T>
 class HeavyBall {
 public:
     HeavyBall(Shape shape, double lr, double momentum, Reference phi_)
-        : phi(std::move(phi_)),
-          own{1.0, 0.0, phi.scale, 1.0 - momentum, 1.0, lr, phi.parameters.data()},
-          scalar{1.0, 0.0, 1.0, 1.0, 1.0, -1.0, phi.parameters.data()} {
+        : phi(std::move(phi_)), own(step(phi.scale, 1.0 - momentum, lr)), scalar(step(1.0, 1.0, -1.0)) {
         Instructions const& loops = instructions();
         Dtype const mean = momentum == 0.0 ? Dtype::none : shape.dtype;
         update = loops.update(phi.isotropic ? Map::isotropic : phi.kernel, shape.dtype, mean);
@@ -92,6 +90,16 @@ public:
     }
 
 private:
+    Step step(double scale, double weight, double lr) const {
+        return {.gradient_factor = 1.0,
+                .coupled_decay = 0.0,
+                .scale = scale,
+                .weight = weight,
+                .shrink = 1.0,
+                .lr = lr,
+                .parameters = phi.parameters.data()};
+    }
+
     // c with ∇φ*(y) = c y for an isotropic φ: h*'(‖y‖/λ) / ‖y‖, with ‖y‖/λ cut off at the largest finite number
     double factor_of(double norm) const {
         if (norm == 0.0) return 0.0;
