@@ -22,7 +22,7 @@ lint: .venv/dev
 bench: .venv/experiments
 	$(BIN)/python benchmarks/matrix_factorization.py
 	$(BIN)/python benchmarks/training.py
-	$(BIN)/python benchmarks/step_time.py
+	$(BIN)/npgm bench --preset full
 
 clean:
 	rm -rf .venv build results

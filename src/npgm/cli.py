@@ -14,6 +14,7 @@ from rich.markdown import Markdown
 from rich.table import Table
 
 from npgm import _validate, experiments, kernels, problems, references
+from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS
 from npgm.data import DataError
 from npgm.data import load as load_data
 from npgm.experiments import figures
@@ -36,56 +37,84 @@ _LEGEND = (
 ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
+Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
 
 
 @app.command()
 def reproduce(
     experiment: ExperimentName,
     preset: Preset = "cpu",
-    jobs: Annotated[int, typer.Option(help="Processes; -1 for one a core.")] = -1,
+    jobs: Jobs = -1,
     output: Output = Path("results"),
     methods: Annotated[
         list[str] | None, typer.Option(help="The label of a method, to run it only; repeatable.")
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
-    device: Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")] = "cpu",
+    device: Device = "cpu",
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report.
 
-    Of all experiments, one whose data cannot be had does not keep the others from being run.
+    Of all experiments, one whose data cannot be had does not keep the others from being run; at their end the verdicts
+    on all claims are on one page.
     """
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        try:
+            store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+        except DataError:
+            experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
+            raise
         return experiments.write_report(spec, preset, store)
 
-    without_data = []
-    try:
-        for name in _chosen(experiment):
-            try:
-                _show(_guarded(partial(work, name)))
-            except DataError as error:
-                _complain(f"{name}: {error}")
-                without_data.append(name)
-    except KeyboardInterrupt:
-        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
-        raise typer.Exit(130) from None
-    if without_data:
-        _complain(f"not run, for want of data: {', '.join(without_data)}")
-        raise typer.Exit(2)
+    _each(experiment, work, overview=output)
 
 
 @app.command()
-def report(experiment: ExperimentName, preset: Preset = "cpu", output: Output = Path("results")) -> None:
-    """Write the report of an experiment from the runs that are there."""
+def tune(
+    experiment: ExperimentName,
+    preset: Preset = "cpu",
+    jobs: Jobs = -1,
+    output: Output = Path("results"),
+    methods: Annotated[list[str] | None, typer.Option(help="The label of a method to tune; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Check on the first so many seeds of each setting only.")] = None,
+    trials: Annotated[int, typer.Option(help="The most stepsizes to try for each method and setting.")] = 16,
+    device: Device = "cpu",
+) -> None:
+    """Tune the stepsizes of an experiment as the paper did it, and write them beside the paper's.
+
+    An adaptive grid is searched on one seed; then the stepsize is lowered where the seeds do not agree.
+    """
+    from npgm.experiments import tuning  # Optuna, which no other command needs
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        return experiments.write_report(spec, preset, experiments.Store(output / spec.key / "runs"))
+        tuned = tuning.tune(spec, preset, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
+        return tuning.write_table(spec, preset, output, tuned)
+
+    _each(experiment, work)
+
+
+@app.command()
+def report(
+    experiment: ExperimentName,
+    preset: Annotated[str | None, typer.Option(help="The preset; by default each one that has runs.")] = None,
+    output: Output = Path("results"),
+) -> None:
+    """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
+
+    def work(name: str) -> list[list[Path]]:
+        spec = experiments.load(name)
+        store = _store(spec, output)
+        presets = [results.preset for results in experiments.recorded(spec, store)] if preset is None else [preset]
+        return [experiments.write_report(spec, chosen, store) for chosen in presets]
 
     for name in _chosen(experiment):
-        _show(_guarded(partial(work, name)))
+        for paths in _guarded(partial(work, name)):
+            _show(paths)
+    if experiment == "all":
+        _show(_guarded(partial(experiments.write_overview, output)))
 
 
 @app.command("kernels")
@@ -150,6 +179,36 @@ def certify(
         raise typer.Exit(1)
 
 
+@app.command()
+def bench(
+    preset: Annotated[str, typer.Option(help=f"How much to measure: {' or '.join(PRESETS)}.")] = "quick",
+    layouts: Annotated[list[str] | None, typer.Option(help=f"{', '.join(LAYOUTS)}; repeatable.")] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help=f"{', '.join(DTYPES)}; repeatable.")] = None,
+    threads: Annotated[list[int] | None, typer.Option(help="By default 1 and 2; repeatable.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="By default cpu and, if there, cuda; repeatable.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often each step is timed.")] = None,
+    size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
+    growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
+    json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.png"),
+) -> None:
+    """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
+
+    Interrupted, it prints and writes what was measured until then.
+    """
+    try:
+        from npgm.bench import runner
+    except ModuleNotFoundError as error:
+        _complain(f"the benchmark needs the package {error.name}; install npgm[experiments]")
+        raise typer.Exit(2) from None
+
+    given: dict[str, Any] = {"layouts": layouts, "dtypes": dtypes, "threads": threads, "devices": device}
+    given |= {"rounds": rounds, "size": size, "growth": growth}
+    results = _guarded(lambda: runner.run(runner.plan(preset, **given), json, plot, console))
+    if results.interrupted:
+        raise typer.Exit(130)
+
+
 @data.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="The data set.")],
@@ -173,8 +232,35 @@ def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
     return table
 
 
+def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | None = None) -> None:
+    """Do the work of an experiment or of all, of which some may lack their data, and show what it writes.
+
+    After all of them the ``overview`` of the results in a folder is written, if one is given.
+    """
+    without_data = []
+    try:
+        for name in _chosen(experiment):
+            try:
+                _show(_guarded(partial(work, name)))
+            except DataError as error:
+                _complain(f"{name}: {error}")
+                without_data.append(name)
+        if experiment == "all" and overview is not None:
+            _show(_guarded(partial(experiments.write_overview, overview)))
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    if without_data:
+        _complain(f"not run, for want of data: {', '.join(without_data)}")
+        raise typer.Exit(2)
+
+
 def _chosen(experiment: str) -> list[str]:
     return experiments.names() if experiment == "all" else [experiment]
+
+
+def _store(experiment: experiments.Experiment, output: Path) -> experiments.Store:
+    return experiments.Store(output / experiment.key / "runs")
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -151,7 +151,7 @@ def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
             "unknown preset 'huge'; accepted: cpu, paper, smoke",
         ),
         (["reproduce", "matrix-factorization", "--jobs", "0"], "jobs must be at least 1, not 0"),
-        (["report", "matrix-factorization"], "holds none of the runs; reproduce the experiment first"),
+        (["report", "matrix-factorization", "--preset", "huge"], "unknown preset 'huge'; accepted: cpu, paper, smoke"),
         (
             ["data", "fetch", "nothing"],
             "unknown data set 'nothing'; accepted: cifar10, cifar100, mnist, movielens-100k",

@@ -1,9 +1,11 @@
 """The paper's experiments: specifications in TOML, one runner, one report."""
 
 from npgm.experiments.catalogue import load, names
+from npgm.experiments.overview import write_overview
 from npgm.experiments.report import write_report
+from npgm.experiments.results import recorded
 from npgm.experiments.runner import run
 from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
 
-__all__ = ["Experiment", "Store", "load", "names", "run", "write_report"]
+__all__ = ["Experiment", "Store", "load", "names", "recorded", "run", "write_overview", "write_report"]

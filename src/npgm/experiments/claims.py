@@ -17,13 +17,12 @@ from npgm import _validate
 from npgm.experiments.spec import Claim, Experiment, Setting
 from npgm.experiments.summary import at, setting_name
 
+VERDICTS = ("holds", "holds in part", "does not hold", "undecided", "not run")
+
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was measured for a claim, and whether it holds.
-
-    That is "holds", "holds in part", "does not hold", "undecided", or "not run".
-    """
+    """What was measured for a claim, and whether it holds: one of `VERDICTS`."""
 
     measured: str
     holds: str
@@ -52,10 +51,13 @@ def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdi
     needed = {claim.method, *filter(None, [claim.other])}
     if claim.check in _against_all:
         needed.update(experiment.compared())
-    for setting in experiment.grid():
-        if missing := needed - set(at(summary, setting)["method"]):
-            text = f"no run of {', '.join(sorted(missing))} is done"
-            return Verdict(_under(setting, text), "not run")
+    missing = [
+        _under(setting, f"no run of {', '.join(sorted(absent))} is done")
+        for setting in experiment.grid()
+        if (absent := needed - set(at(summary, setting)["method"]))
+    ]
+    if missing:
+        return Verdict("; ".join(missing), "not run")
     return check(experiment, claim, summary)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import matplotlib.axes
 import matplotlib.figure
@@ -12,37 +14,37 @@ import polars as pl
 from npgm._files import replacing
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
-from npgm.experiments.summary import at, curve, setting_name
+from npgm.experiments.summary import LINEAR, at, curve, setting_name
 from npgm.kernels import registry
 
-_LIMITS = {"gap": (1e-9, None), "test_accuracy": (0.0, 1.0)}
-"""Where to cut bands off: f - min f below the first is rounding, since f itself is of the order of 1e5."""
 _FEW = 20
 """Points that are shown as such, for a line of one or two would not be seen."""
 
 
 def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
-    """Draw the experiment's quantities against iterations and seconds, a column for each setting.
+    """Draw the experiment's quantities against iterations and seconds.
 
-    Lines and bands are those of `curve`. Scales are logarithmic, but for the accuracy.
+    Each setting has a column; a single one has a column for the iterations and one for the seconds. Lines and bands are
+    those of `curve`. Scales are logarithmic, but for the accuracy.
     """
     clocks = {"k": experiment.clock, "seconds": "seconds"}
     grid = experiment.grid()
-    rows = [(quantity, clock) for quantity in experiment.quantities for clock in clocks]
-    figure = matplotlib.figure.Figure(figsize=(4.2 * len(grid), 2.7 * len(rows)), layout="constrained")
-    axes = figure.subplots(len(rows), len(grid), squeeze=False, sharey="row")
-    for column, setting in enumerate(grid):
-        for row, (quantity, clock) in enumerate(rows):
-            ax = axes[row, column]
+    shape = (2 * len(experiment.quantities), len(grid)) if len(grid) > 1 else (len(experiment.quantities), 2)
+    figure = matplotlib.figure.Figure(figsize=(4.2 * shape[1], 2.7 * shape[0]), layout="constrained")
+    axes = figure.subplots(*shape, squeeze=False, sharey="row")
+    for setting, column in zip(grid, axes.T if len(grid) > 1 else [axes.ravel()], strict=True):
+        panels = itertools.product(experiment.quantities, clocks.items())
+        for ax, (quantity, (clock, unit)) in zip(column, panels, strict=True):
             for i, method in enumerate(experiment.compared()):
                 _band(ax, experiment, at(frame, setting, method), quantity, clock, method, f"C{i}")
-            scale = "linear" if quantity == "test_accuracy" else "log"
-            ax.set(yscale=scale, xlabel=clocks[clock], ylabel=experiment.symbols[quantity] if column == 0 else None)
+            ax.set(yscale="linear" if quantity in LINEAR else "log", xlabel=unit)
+            if ax in axes[:, 0]:
+                ax.set_ylabel(experiment.symbols[quantity])
             ax.grid(alpha=0.3)
         number = at(frame, setting)["seed"].n_unique()
-        title = ", ".join(filter(None, [setting_name(setting), f"{number} {experiment.starts_are}"]))
-        axes[0, column].set_title(title)
-    _legend(figure, axes[0, 0])
+        starts = experiment.starts_are if number != 1 else experiment.starts_are.removesuffix("s")
+        column[0].set_title(", ".join(filter(None, [setting_name(setting), f"{number} {starts}"])))
+    _legend(figure)
     _save(figure, path)
 
 
@@ -61,7 +63,7 @@ def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) ->
         ax.set(xlabel="iteration", xscale="symlog", yscale="log", xlim=(0, None), title=setting_name(setting))
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("λ_max(∇²f); dashed: stability limit")
-    _legend(figure, axes[0])
+    _legend(figure)
     _save(figure, path)
 
 
@@ -81,7 +83,7 @@ def kernels(path: Path) -> None:
     right.set(xlabel="y", title="preconditioner h*'(y)", ylim=(-3.0, 3.0))
     for ax in (left, right):
         ax.grid(alpha=0.3)
-    _legend(figure, left)
+    _legend(figure)
     _save(figure, path)
 
 
@@ -95,16 +97,19 @@ def _band(
     color: str,
 ) -> None:
     points = curve(experiment, runs, quantity)
-    lowest, highest = _LIMITS.get(quantity, (None, None))
-    points = points.with_columns(pl.col("middle", "low", "high").clip(lowest, highest))
+    if points.is_empty():
+        return
     x = points[clock].to_numpy()
     ax.plot(x, points["middle"].to_numpy(), color=color, label=label, linewidth=1.5,
             marker="." if len(points) <= _FEW else None)  # fmt: skip
     ax.fill_between(x, points["low"].to_numpy(), points["high"].to_numpy(), color=color, alpha=0.2, linewidth=0)
 
 
-def _legend(figure: matplotlib.figure.Figure, ax: matplotlib.axes.Axes) -> None:
-    figure.legend(*ax.get_legend_handles_labels(), loc="outside upper center", ncols=8)
+def _legend(figure: matplotlib.figure.Figure) -> None:
+    labels: dict[str, Any] = {}
+    for ax in figure.axes:
+        labels |= {label: handle for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(labels.values(), labels.keys(), loc="outside upper center", ncols=int(figure.get_figwidth() / 1.4))
 
 
 def _save(figure: matplotlib.figure.Figure, path: Path) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeGuard
 
 import polars as pl
 
-from npgm._files import replacing
-from npgm.experiments import claims, figures
-from npgm.experiments.page import page
+from npgm.experiments import chart, figures
+from npgm.experiments.page import table, write
+from npgm.experiments.results import Results
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
-from npgm.experiments.spec import Experiment
+from npgm.experiments.spec import Claim, Experiment
 from npgm.experiments.store import Store
-from npgm.experiments.summary import at, half_width, setting_name, summarise
+from npgm.experiments.summary import at, averaged, half_width, setting_name
 
 
 def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path]:
@@ -22,67 +22,77 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
 
     Raises:
         ValueError: if the preset is unknown.
-        FileNotFoundError: if the store holds none of its runs.
     """
-    frame = store.read(experiment.runs(preset))
-    summary = summarise(experiment, frame)
+    results = Results(experiment, preset, store)
     folder = store.folder.parent / preset
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = [folder / "convergence.png"]
-    figures.convergence(experiment, frame, pictures[0])
-    if _measures_sharpness(experiment):
-        pictures.append(folder / "sharpness.png")
-        figures.sharpness(experiment, frame, pictures[1])
-    missing = len(store.missing(experiment.runs(preset)))
-    environments = (
-        frame.get_column("environment", default=pl.Series(dtype=pl.String)).drop_nulls().unique(maintain_order=True)
-    )
-    text = "\n\n".join(_sections(experiment, preset, summary, missing, environments)) + "\n"
-    report, html = folder / "report.md", folder / "report.html"
-    _write(report, text)
-    _write(html, page(experiment.title, text, folder))
-    return [report, html, *pictures]
+    pictures, charts = [], {}
+    if not results.none:
+        pictures.append(folder / "convergence.png")
+        figures.convergence(experiment, results.frame, pictures[0])
+        charts[pictures[0].name] = chart.convergence(experiment, results.frame)
+        if _measures_sharpness(experiment):
+            pictures.append(folder / "sharpness.png")
+            figures.sharpness(experiment, results.frame, pictures[1])
+    text = "\n\n".join(_sections(results)) + "\n"
+    return [*write(folder / "report.md", folder / "report.html", experiment.title, text, charts), *pictures]
 
 
-def claims_table(experiment: Experiment, summary: pl.DataFrame) -> str:
-    """Return the claims of the paper with what was measured and the verdict, as a Markdown table."""
-    rows = []
-    for claim in experiment.claims:
-        verdict = claims.decide(experiment, claim, summary)
-        rows.append((f"“{claim.sentence}”", verdict.measured, verdict.holds))
-    return _table(("the paper says", "measured", "verdict"), rows)
+CLAIM = ("the paper says", "verdict", "of", "preset", "measured")
+"""The columns of a table of claims."""
 
 
-_AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
+def claim_row(results: Results, claim: Claim) -> tuple[str, ...]:
+    """Return a claim of the paper with what was measured at which preset, and the verdict, as `CLAIM` has them."""
+    verdict = results.verdict(claim)
+    methods = claim.method if claim.other is None else f"{claim.method} against {claim.other}"
+    return f"“{claim.sentence}”", verdict.holds, methods, results.extent, verdict.measured
 
 
 def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
     return isinstance(experiment, SolvingExperiment) and experiment.sharpness_points > 0
 
 
-def _sections(
-    experiment: Experiment, preset: str, summary: pl.DataFrame, missing: int, environments: Iterable[str]
-) -> Iterable[str]:
-    chosen = experiment.preset(preset)
+def _sections(results: Results) -> Iterable[str]:
+    experiment, preset = results.experiment, results.preset
     yield f"# {experiment.title}"
     yield (
-        f"{experiment.source} of the paper, preset `{preset}`: {experiment.scope(chosen)}. "
-        f"Reproduce with `npgm reproduce {experiment.key} --preset {preset}`."
+        f"{experiment.source} of the paper, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
+        f"Reproduce with `npgm reproduce {experiment.key} --preset {preset}`; this report alone is written anew, from "
+        f"the runs that are kept, by `npgm report {experiment.key} --preset {preset}`."
     )
-    if missing:
-        yield f"**{missing} runs of this preset are not done; what follows is of the others.**"
-    shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
-    over = f"{_AVERAGES[experiment.average]} over the {experiment.starts_are}"
-    yield f"![{shown} against {experiment.clock}s and seconds; {over}](convergence.png)"
+    if results.none:
+        yield f"**No run is done: {results.reason}.**"
+        if results.obstacle:
+            yield f"```text\n{results.obstacle}\n```"
+    elif results.missing:
+        yield f"**{results.missing} runs of this preset are not done; what follows is of the others.**"
+    if not results.none:
+        shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
+        yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.png)"
     yield "## The paper's claims"
-    yield claims_table(experiment, summary) if experiment.claims else "The paper states no result of it in words."
-    if experiment.claims and preset != "paper":
-        yield f"The verdicts are on what the preset `{preset}` runs; the paper's sizes are those of the preset `paper`."
+    if experiment.claims:
+        yield table(CLAIM, (claim_row(results, claim) for claim in experiment.claims))
+        if preset != "paper":
+            runs = f"The verdicts are on what the preset `{preset}` runs"
+            yield f"{runs}; the paper's sizes are those of the preset `paper`."
+    else:
+        yield "The paper states no result of it in words."
+    if not results.none:
+        yield from _measured(experiment, results.summary)
+    yield "## Methods\n\n" + _methods(experiment)
+    if not results.none:
+        environments = results.frame.get_column("environment", default=pl.Series(dtype=pl.String))
+        for environment in environments.drop_nulls().unique(maintain_order=True):
+            yield f"Computed with {environment}."
+
+
+def _measured(experiment: Experiment, summary: pl.DataFrame) -> Iterable[str]:
     yield "## Results\n\n" + _results(experiment, summary)
     yield (
         f"Converged means {experiment.symbols[experiment.measure]} ≤ {experiment.converged_below:g} at some "
-        f"{experiment.clock}. The numbers are {over}. The time of an {experiment.clock} is that of its batch of "
-        f"{experiment.starts_are} divided by their number, with other runs on the other cores."
+        f"{experiment.clock}. The numbers are {averaged(experiment)}. The time of an {experiment.clock} is that of its "
+        f"batch of {experiment.starts_are} divided by their number, with other runs on the other cores."
     )
     if _measures_sharpness(experiment):
         yield "## Sharpness\n\n" + _sharpness(experiment, summary)
@@ -91,9 +101,6 @@ def _sections(
             "reference function λφ. A preconditioner that saturates turns what would diverge into a cycle."
         )
         yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
-    yield "## Methods\n\n" + _methods(experiment)
-    for environment in environments:
-        yield f"Computed with {environment}."
 
 
 def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
@@ -104,7 +111,7 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             if runs.is_empty():
                 continue
             reached = runs["reached"].drop_nulls()
-            finals = (_spread(experiment, runs[q], _FORMS.get(q, "{:.2g}")) for q in experiment.quantities)
+            finals = (over_starts(experiment, q, runs[q]) for q in experiment.quantities)
             rows.append((
                 *([setting_name(setting)] if setting else []), method.label, f"{len(reached)} of {len(runs)}",
                 int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *finals,
@@ -114,7 +121,7 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
     last = (f"final {experiment.symbols[quantity]}" for quantity in experiment.quantities)
     unit = "ms an iteration" if experiment.clock == "iteration" else f"seconds an {experiment.clock}"
     where = ["setting"] if experiment.settings else []
-    return _table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
+    return table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
 
 
 def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
@@ -137,7 +144,7 @@ def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
                 )
             )
     head = ("setting", "method", "stability limit", "last λ_max, converged runs", "last λ_max, other runs")
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _methods(experiment: Experiment) -> str:
@@ -147,23 +154,19 @@ def _methods(experiment: Experiment) -> str:
         phi = method.reference
         function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
-    return _table(("method", "step", "options", "reference function", "note"), rows)
+    return table(("method", "step", "options", "reference function", "note"), rows)
 
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _write(path: Path, text: str) -> None:
-    with replacing(path) as file:
-        file.write(text.encode())
-
-
 _FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}
 
 
-def _spread(experiment: Experiment, values: pl.Series, form: str) -> str:
+def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:
     """Return a quantity over the starts as text, in the experiment's kind of average."""
+    form = _FORMS.get(quantity, "{:.2g}")
     if experiment.average == "median":
         return _range(values, form)
     mean, deviation = values.to_numpy().mean(), values.std() or 0.0
@@ -176,8 +179,3 @@ def _range(values: pl.Series, form: str) -> str:
         return "–"
     middle, low, high = (form.format(v) for v in (values.median(), values.min(), values.max()))
     return f"{middle} [{low}, {high}]" if len(values) > 1 else middle
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)

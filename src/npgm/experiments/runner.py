@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +12,8 @@ from joblib import Parallel, delayed
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from npgm import _validate
+from npgm._files import make_writable
+from npgm.data import DataError
 from npgm.experiments.spec import Experiment, Resources, Run
 from npgm.experiments.store import Store
 
@@ -49,29 +50,49 @@ def run(
         OSError: if ``output`` cannot be written, before anything is computed.
         npgm.data.DataError: if the data cannot be had, likewise.
     """
+    runs = experiment.runs(preset, methods, seeds)
+    store = Store(output / experiment.key / "runs")
+    complete(experiment, runs, store, title=f"{experiment.key} ({preset})", jobs=jobs, device=device)
+    return store
+
+
+def complete(
+    experiment: Experiment, runs: Sequence[Run], store: Store, *, title: str, jobs: int = -1, device: str = "cpu"
+) -> None:
+    """Compute those of some runs that are not in the store yet, as `run` does for those of a preset.
+
+    Args:
+        experiment: what the runs are of.
+        runs: those of one method on one setting side by side, to be computed together.
+        store: where they go.
+        title: what they are, for the progress bar.
+        jobs: processes, as for `run`.
+        device: where networks are trained.
+    """
     if jobs != -1:
         _validate.count("jobs", jobs, least=1)
     cores = os.cpu_count() or 1
     jobs = (cores if device == "cpu" else 1) if jobs == -1 else jobs
-    runs = experiment.runs(preset, methods, seeds)
-    store = Store(output / experiment.key / "runs")
-    store.folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=store.folder):
-        pass  # a folder that cannot be written is found out now, and not after the first run
+    make_writable(store.folder)
     # units are formed of all runs, so that an interruption does not change which runs are computed together
     units = [unit for unit in _units(experiment, runs) if store.missing(unit)]
     if not units:
-        return store
+        return
     resources = Resources(max(1, cores // jobs), device, store.folder)
-    costs = _costs(experiment, units, resources)
+    try:
+        costs = _costs(experiment, units, resources)
+    except DataError as error:
+        store.obstacle = str(error)  # for the report
+        raise
+    store.obstacle = None
     columns = (TextColumn("{task.description}"), TextColumn("{task.fields[done]} of {task.fields[runs]} runs"),
                BarColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())  # fmt: skip
     with Progress(*columns, speed_estimate_period=float("inf")) as progress:
         total = sum(map(costs, units))
         expected = timedelta(seconds=round(total / min(jobs, len(units))))
-        progress.console.print(f"{experiment.key} ({preset}): {sum(map(len, units))} runs, expected to take {expected}")
+        progress.console.print(f"{title}: {sum(map(len, units))} runs, expected to take {expected}")
         done = len(runs) - sum(map(len, units))
-        task = progress.add_task(f"{experiment.key} ({preset})", total=total, done=done, runs=len(runs))
+        task = progress.add_task(title, total=total, done=done, runs=len(runs))
         progress.advance(task, 0)  # the clock of the time left starts here, not with the first unit that is done
         work = Parallel(n_jobs=jobs, return_as="generator_unordered")(
             delayed(_compute)(experiment, unit, store, resources) for unit in units
@@ -79,12 +100,11 @@ def run(
         for finished in work:
             done += len(finished)
             progress.update(task, advance=costs(finished), done=done)
-    return store
 
 
 def _units(experiment: Experiment, runs: Sequence[Run]) -> Iterator[list[Run]]:
     """Yield the runs that are computed together: of one method on one setting."""
-    for _, group in itertools.groupby(runs, key=lambda r: (r.setting, r.method.label)):
+    for _, group in itertools.groupby(runs, key=lambda r: (r.setting, r.method)):
         of_a_method = list(group)
         together = experiment.together(of_a_method[0])
         yield from (of_a_method[i : i + together] for i in range(0, len(of_a_method), together))

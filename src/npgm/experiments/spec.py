@@ -114,6 +114,7 @@ class Experiment(ABC):
     """The quantity that ``converged_below`` bounds."""
     converged_below: float
     presets: dict[str, Any]
+    """By name, the smallest first."""
     methods: list[MethodSpec]
     claims: list[Claim] = field(default_factory=list)
     settings: dict[str, list[Any]] = field(default_factory=dict)

@@ -40,6 +40,24 @@ class Store:
         with replacing(self.path(run)) as file:
             history.write_parquet(file)
 
+    @property
+    def obstacle(self) -> str | None:
+        """Why the last attempt to compute runs could not begin, such as data that cannot be had; None if it could."""
+        path = self._obstacle
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+
+    @obstacle.setter
+    def obstacle(self, reason: str | None) -> None:
+        if reason is None:
+            self._obstacle.unlink(missing_ok=True)
+        else:
+            with replacing(self._obstacle) as file:
+                file.write(reason.encode())
+
+    @property
+    def _obstacle(self) -> Path:
+        return self.folder / "obstacle.txt"
+
     def read(self, runs: Iterable[Run]) -> pl.DataFrame:
         """Return the histories of those of ``runs`` that are done, one below the other."""
         frames = [

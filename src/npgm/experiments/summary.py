@@ -10,6 +10,12 @@ from scipy import stats
 
 from npgm.experiments.spec import Experiment, Setting
 
+LINEAR = frozenset({"test_accuracy"})
+"""The quantities that are shown on a linear scale, the others on a logarithmic one."""
+_LIMITS = {"gap": (1e-9, None), "test_accuracy": (0.0, 1.0)}
+"""Where curves are cut off: f - min f below the first is rounding, since f itself is of the order of 1e5."""
+_AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
+
 
 def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each setting, method and seed.
@@ -32,16 +38,27 @@ def curve(experiment: Experiment, runs: pl.DataFrame, quantity: str) -> pl.DataF
     """Return ``middle``, ``low`` and ``high`` of a quantity over the starts, for each k, with the ``seconds``.
 
     They are the median and the range, or the mean and its 95% confidence interval, for which the values are taken as
-    normal; that of a single start is the value itself.
+    normal; that of a single start is the value itself. They are cut off where they mean nothing any more: an accuracy
+    at 0 and 1, f - min f at its rounding.
     """
     value = pl.col(quantity)
     by_k = runs.group_by("k", maintain_order=True)
     if experiment.average == "median":
         points = by_k.agg(pl.col("seconds").median(), middle=value.median(), low=value.min(), high=value.max())
-        return points.sort("k")
+        return _clipped(points, quantity)
     points = by_k.agg(pl.col("seconds").median(), middle=value.mean(), deviation=value.std(), number=value.len())
     half = half_width(points["deviation"].fill_null(0.0).to_numpy(), points["number"].to_numpy())
-    return points.with_columns(low=pl.col("middle") - half, high=pl.col("middle") + half).sort("k")
+    return _clipped(points.with_columns(low=pl.col("middle") - half, high=pl.col("middle") + half), quantity)
+
+
+def _clipped(points: pl.DataFrame, quantity: str) -> pl.DataFrame:
+    lowest, highest = _LIMITS.get(quantity, (None, None))
+    return points.with_columns(pl.col("middle", "low", "high").clip(lowest, highest)).sort("k")
+
+
+def averaged(experiment: Experiment) -> str:
+    """Return in words what `curve` shows, such as ``median and range over the starts``."""
+    return f"{_AVERAGES[experiment.average]} over the {experiment.starts_are}"
 
 
 def half_width(deviation: Any, number: Any) -> Any:

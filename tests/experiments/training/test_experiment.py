@@ -91,7 +91,7 @@ def test_chosen_methods_and_seeds(tmp_path):
     assert set(frame["seed"]) == {0}
     text = experiments.write_report(small(), "smoke", store)[0].read_text()
     assert "8 runs of this preset are not done" in text
-    assert "no run of Adam, sHGD is done | not run |" in text
+    assert "| not run | iHGD | smoke, 4 of 12 runs | preprocessing = unit: no run of Adam, sHGD is done;" in text
     silent = dataclasses.replace(small(), claims=[])
     assert "states no result" in experiments.write_report(silent, "smoke", store)[0].read_text()
 
@@ -198,6 +198,19 @@ def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path,
     assert done.exit_code == 2
     assert "cifar100: the data set cifar100 could not be had" in printed
     assert printed.rstrip().endswith("not run, for want of data: cifar100")
+    report = tmp_path / "cifar100" / "smoke" / "report.md"
+    text = report.read_text()
+    assert "**No run is done: the data could not be had.**" in text
+    assert "the folder $NPGM_DATA: not set" in text
+    for overview in ("report.md", "index.html"):
+        assert "It was not run, since the data could not be had" in (tmp_path / overview).read_text()
+    report.unlink()
+    assert CliRunner().invoke(cli.app, ["report", "all", "--preset", "smoke", "--output", str(tmp_path)]).exit_code == 0
+    assert report.read_text() == text
+    store = experiments.Store(tmp_path / "cifar100" / "runs")
+    assert "could not be had" in store.obstacle
+    store.obstacle = None
+    assert not list(store.folder.iterdir())
     assert (tmp_path / "phase-retrieval" / "smoke" / "report.md").is_file()
 
 

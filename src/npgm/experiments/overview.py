@@ -1,0 +1,67 @@
+"""One page on all experiments: which of the paper's claims hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from npgm.experiments import catalogue
+from npgm.experiments.claims import VERDICTS
+from npgm.experiments.page import table, write
+from npgm.experiments.report import CLAIM, claim_row
+from npgm.experiments.results import Results, recorded
+from npgm.experiments.spec import Experiment
+from npgm.experiments.store import Store
+
+
+def write_overview(output: Path) -> list[Path]:
+    """Write the claims of all experiments with their verdicts, and return the files, the Markdown file first.
+
+    A verdict is that of the largest preset at which the runs that it needs are done.
+
+    Args:
+        output: the folder of all results.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    verdicts: Counter[str] = Counter()
+    sections = [part for name in catalogue.names() for part in _section(catalogue.load(name), output, verdicts)]
+    counts = "; ".join(f"{verdict}: {verdicts[verdict]}" for verdict in VERDICTS if verdicts[verdict])
+    title = "The paper's claims"
+    text = "\n\n".join((f"# {title}", _INTRODUCTION.format(counts=counts), *sections)) + "\n"
+    return write(output / "report.md", output / "index.html", title, text)
+
+
+_INTRODUCTION = """\
+Each sentence of the paper about results, against what was measured ({counts}).
+
+A verdict is that of the largest preset at which the runs that it needs are done, and leads to its report. `paper` has
+the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works: its verdicts mean nothing. Reproduce
+with `npgm reproduce all --preset paper`; this page and the reports alone are written anew, from the runs that are kept,
+by `npgm report all`."""
+
+
+def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> Iterator[str]:
+    """Yield the text on an experiment, and count its verdicts."""
+    presets = recorded(experiment, Store(output / experiment.key / "runs"))
+    yield f"## {experiment.title}"
+    yield f"{experiment.source} of the paper."
+    rows = []
+    for claim in experiment.claims:
+        decided = (results for results in presets if results.verdict(claim).holds != "not run")
+        results = next(decided, presets[0])
+        row = dict(zip(CLAIM, claim_row(results, claim), strict=True))
+        rows.append(list((row | {"preset": _link(results, output)}).values()))
+        verdicts[row["verdict"]] += 1
+    if rows:
+        yield table(CLAIM, rows)
+    else:
+        largest = presets[0]
+        state = f"not run, since {largest.reason}" if largest.none else "run"
+        yield f"The paper states no result of it in words. It was {state}: {_link(largest, output)}."
+
+
+def _link(results: Results, output: Path) -> str:
+    """Return which preset results are of, as a link to the report if that is there."""
+    path = Path(results.experiment.key, results.preset, "report.md")
+    return f"[{results.extent}]({path.as_posix()})" if (output / path).is_file() else results.extent

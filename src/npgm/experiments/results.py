@@ -1,0 +1,68 @@
+"""What is done of a preset of an experiment, and what follows from it for the paper's claims."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import polars as pl
+
+from npgm.experiments import claims
+from npgm.experiments.claims import Verdict
+from npgm.experiments.spec import Claim, Experiment
+from npgm.experiments.store import Store
+from npgm.experiments.summary import summarise
+
+
+class Results:
+    """The runs of a preset that are done.
+
+    Args:
+        experiment: the experiment.
+        preset: the name of one of its presets.
+        store: where its runs are.
+
+    Raises:
+        ValueError: if the preset is unknown.
+    """
+
+    def __init__(self, experiment: Experiment, preset: str, store: Store) -> None:
+        self.experiment, self.preset, self.obstacle = experiment, preset, store.obstacle
+        self.runs = experiment.runs(preset)
+        self.missing = len(store.missing(self.runs))
+        self._store = store
+
+    @property
+    def none(self) -> bool:
+        """Whether no run is done; there is no ``frame`` and no ``summary`` then."""
+        return self.missing == len(self.runs)
+
+    @cached_property
+    def frame(self) -> pl.DataFrame:
+        """The histories of the runs that are done; see `Store`."""
+        return self._store.read(self.runs)
+
+    @cached_property
+    def summary(self) -> pl.DataFrame:
+        """One row a run; see `npgm.experiments.summary`."""
+        return summarise(self.experiment, self.frame)
+
+    @property
+    def extent(self) -> str:
+        """The preset, and how much of it is done if that is not all."""
+        done = len(self.runs) - self.missing
+        return self.preset if not self.missing else f"{self.preset}, {done} of {len(self.runs)} runs"
+
+    @property
+    def reason(self) -> str:
+        """Why no run is done."""
+        return "the data could not be had" if self.obstacle else "this preset was never run"
+
+    def verdict(self, claim: Claim) -> Verdict:
+        """Return the verdict on a claim."""
+        return Verdict(self.reason, "not run") if self.none else claims.decide(self.experiment, claim, self.summary)
+
+
+def recorded(experiment: Experiment, store: Store) -> list[Results]:
+    """Return the results of the presets of which runs are done, the largest first; of the largest if there are none."""
+    presets = [Results(experiment, preset, store) for preset in reversed(experiment.presets)]
+    return [results for results in presets if not results.none] or presets[:1]

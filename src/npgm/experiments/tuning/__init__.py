@@ -1,0 +1,9 @@
+"""The stepsizes of an experiment, tuned as the paper did it: an adaptive grid on one seed, checked on all.
+
+Trials are kept by Optuna, which nothing outside `npgm.experiments.tuning.trials` imports.
+"""
+
+from npgm.experiments.tuning.table import write_table
+from npgm.experiments.tuning.tune import Tuned, tune
+
+__all__ = ["Tuned", "tune", "write_table"]

@@ -1,0 +1,41 @@
+"""The numbers of a report come back from the commands that it names."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+
+def npgm(*arguments):
+    subprocess.run([sys.executable, "-m", "npgm", *map(str, arguments)], check=True, capture_output=True)
+
+
+def without_times(report):
+    """Return the text but for the last column of the results, the time of an iteration or epoch."""
+    before, results, after = re.fullmatch(r"(.*## Results\n\n)(.*?)(\n\n.*)", report, re.DOTALL).groups()
+    heading, *rows = (line.rpartition(" | ") for line in results.splitlines() if not line.startswith("| ---"))
+    assert re.fullmatch(r"(ms an iteration|seconds an epoch) \|", heading[2])
+    return before + "\n".join(row[0] for row in rows) + after
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["matrix-factorization", "phase-retrieval", "mnist"])
+def test_the_commands_of_a_report_regenerate_it(tmp_path, name):
+    first, second = tmp_path / "first", tmp_path / "second"
+    npgm("reproduce", name, "--preset", "smoke", "--output", first)
+    folder = first / name / "smoke"
+    text = (folder / "report.md").read_text()
+    reproduce, report = (command.split() for command in re.findall(r"`npgm (re\w+ [^`]*)`", text))
+
+    npgm(*reproduce, "--output", second)
+    assert without_times((second / name / "smoke" / "report.md").read_text()) == without_times(text)
+
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert {"report.md", "report.html", "convergence.png"} <= set(files)
+    shutil.rmtree(folder)
+    npgm(*report, "--output", first)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == files

@@ -1,0 +1,115 @@
+"""Reports of what was run in part or not at all, and the overview."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import polars as pl
+import pytest
+
+from npgm import experiments
+from npgm.experiments import chart
+from npgm.experiments.solving.experiment import SolvingPreset
+
+
+def small():
+    """The real experiment with small problems, at two presets."""
+    presets = {"smoke": SolvingPreset(starts=[2, 1], maxiter=5), "paper": SolvingPreset(starts=[2, 1], maxiter=9)}
+    problem = {"n": 30, "m": 10, "batch_size": 3}
+    return dataclasses.replace(experiments.load("phase-retrieval"), options=problem, presets=presets)
+
+
+def claim_rows(text):
+    return [line.split(" | ") for line in text.splitlines() if line.startswith("| “")]
+
+
+def test_the_report_of_what_was_never_run(tmp_path):
+    for name in experiments.names():
+        experiment = experiments.load(name)
+        paths = experiments.write_report(experiment, "paper", experiments.Store(tmp_path / name / "runs"))
+        assert [path.name for path in paths] == ["report.md", "report.html"]
+        text = paths[0].read_text()
+        assert "**No run is done: this preset was never run.**" in text
+        assert "## Results" not in text
+        assert "## Methods" in text
+        rows = claim_rows(text)
+        assert len(rows) == len(experiment.claims)
+        total = len(experiment.runs("paper"))
+        assert all(row[1] == "not run" and row[3] == f"paper, 0 of {total} runs" for row in rows)
+
+
+def test_the_report_of_what_was_run_in_part(tmp_path):
+    store = experiments.run(small(), "smoke", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"], seeds=1)
+    markdown, *_ = experiments.write_report(small(), "smoke", store)
+    similar, slower = claim_rows(markdown.read_text())
+    assert similar[3] == slower[3] == "smoke, 4 of 9 runs"
+    assert similar[1] in {"holds", "holds in part", "does not hold"}
+    assert slower[1] == "not run"
+    assert slower[4] == "variance = 0.25: no run of iHGD is done; variance = 0.5: no run of iHGD is done |"
+    assert "**5 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
+
+
+def test_a_setting_without_runs(tmp_path):
+    store = experiments.run(small(), "smoke", tmp_path, jobs=1)
+    for run in small().runs("smoke"):
+        if run.setting == {"variance": 0.25}:
+            store.path(run).unlink()
+    markdown, _, figure = experiments.write_report(small(), "smoke", store)
+    assert figure.stat().st_size > 10_000
+    assert "| variance = 0.5 | iHGD |" in markdown.read_text()
+    assert {row[1] for row in claim_rows(markdown.read_text())} == {"not run"}
+
+
+def test_the_results_of_presets(tmp_path):
+    store = experiments.Store(tmp_path / "phase-retrieval" / "runs")
+    assert [(r.preset, r.none) for r in experiments.recorded(small(), store)] == [("paper", True)]
+    experiments.run(small(), "smoke", tmp_path, jobs=1)
+    assert [(r.preset, r.none) for r in experiments.recorded(small(), store)] == [("smoke", False)]
+    experiments.run(small(), "paper", tmp_path, jobs=1, seeds=1)
+    recorded = experiments.recorded(small(), store)
+    assert [(r.preset, r.extent) for r in recorded] == [("paper", "paper, 6 of 9 runs"), ("smoke", "smoke")]
+
+
+def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        "npgm.experiments.catalogue.load",
+        lambda name, load=experiments.load: small() if name == "phase-retrieval" else load(name),
+    )
+    experiments.run(small(), "smoke", tmp_path, jobs=1)
+    store = experiments.run(small(), "paper", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"])
+    experiments.write_report(small(), "paper", store)
+    markdown, html = experiments.write_overview(tmp_path)
+    text = markdown.read_text()
+    similar, slower = claim_rows(text.partition("## Stochastic phase retrieval")[2])
+    assert similar[3] == "[paper, 6 of 9 runs](phase-retrieval/paper/report.md)"
+    assert slower[3] == "smoke"  # whose report is not written
+    others = [row for row in claim_rows(text) if row not in (similar, slower)]
+    assert len(others) == sum(len(experiments.load(name).claims) for name in experiments.names()) - 2
+    assert {row[1] for row in others} == {"not run"}
+    assert f"not run: {len(others)})." in text
+    assert "It was not run, since this preset was never run: paper, 0 of 12 runs." in text
+    assert 'href="phase-retrieval/paper/report.html"' in html.read_text()
+
+
+def test_the_chart_has_the_figures_numbers_and_gaps_where_they_are_not_finite():
+    experiment = dataclasses.replace(experiments.load("mnist"), settings={}, presets={})
+    length = 2 * chart.POINTS
+    loss = pl.Series(range(length), dtype=pl.Float64) / 7
+    frame = pl.DataFrame({
+        "k": range(1, length + 1), "seconds": loss * 1e-3, "train_loss": loss, "test_accuracy": loss.clip(0.0, 1.0),
+        "method": "SGD", "seed": 0,
+    })  # fmt: skip
+    frame[length - 1, "train_loss"] = float("inf")
+    data = json.loads(json.dumps(chart.convergence(experiment, frame), allow_nan=False))
+    assert [method["label"] for method in data["methods"]] == ["iHGD", "sHGD", "SGD", "Adam"]
+    assert [quantity["log"] for quantity in data["quantities"]] == [True, False]
+    (setting,) = data["settings"]
+    curve = setting["curves"][2]
+    assert (curve["epoch"][0], curve["epoch"][-1], len(curve["epoch"])) == (1, length, chart.POINTS)
+    middle, low, high = curve["train_loss"]
+    assert middle == low == high
+    assert middle[-1] is None
+    assert middle[:-1] == pytest.approx([(k - 1) / 7 for k in curve["epoch"][:-1]], rel=5e-4)
+    assert setting["curves"][0]["train_loss"] == [[], [], []]
+    assert data["hint"] == "Mean and 95% confidence interval over the seeds, at 400 points of each curve."

@@ -1,0 +1,450 @@
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import optuna
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from npgm import cli, data, experiments
+from npgm.experiments import catalogue
+from npgm.experiments.solving import instances
+from npgm.experiments.solving.experiment import SolvingExperiment
+from npgm.experiments.training.experiment import TrainingExperiment, TrainingPreset
+from npgm.experiments.tuning import tune, write_table
+from npgm.experiments.tuning.grid import WIDEST, Grid
+from npgm.experiments.tuning.trials import AdaptiveGrid, database
+from npgm.experiments.tuning.tune import SPREAD, spread
+
+TINY = """
+title = "Phase retrieval with few unknowns"
+source = "Nothing"
+problem = "phase-retrieval"
+options = { n = 30, m = 10, batch_size = 3 }
+measure = "gap"
+converged_below = 1e-3
+quantities = ["gap"]
+[presets.smoke]
+starts = [3, 2]
+maxiter = 200
+"""
+METHODS = """
+[settings]
+variance = [0.25, 0.5]
+[[methods]]
+label = "sHGD"
+method = "npgm"
+options = { lr = 0.02 }
+reference = { name = "separable-cosh", scale = 1000.0 }
+note = "γ = 1/50"
+[[methods]]
+label = "clipped SGD"
+method = "clipped_gd"
+options = { lr = 1e-3, max_step = 1.0 }
+"""
+
+
+def tiny(folder, text=TINY + METHODS):
+    path = Path(folder) / "tiny.toml"
+    path.write_text(text)
+    return catalogue.parse(path)
+
+
+def searched(grid, function):
+    """Return the end of a search, and the stepsizes in the order of their trials."""
+    values = {}
+    while wanted := grid.search(values).wanted:
+        values |= {lr: function(lr) for lr in wanted}
+    return grid.search(values), list(values)
+
+
+@given(st.floats(-14, 14), st.floats(0.1, 10), st.sampled_from([1e-9, 1 / 45, 1.0, 2e5]))
+def test_the_minimum_is_found_within_the_grids_factor_wherever_it_lies(where, skew, centre):
+    def value(lr):
+        distance = math.log2(lr / centre) - where
+        return max(distance, -skew * distance)
+
+    search, tried = searched(Grid(centre, 100), value)
+    assert abs(math.log2(search.best / centre) - where) <= 0.5 + 0.01
+    assert search.tried == sorted(tried)
+    assert not search.limited
+    assert len(tried) <= 9 + 7
+
+
+@given(st.dictionaries(st.floats(-20, 20), st.just(0.0)), st.data())
+def test_an_interruption_does_not_change_the_course_of_a_search(others, data):
+    def value(lr):
+        return math.sin(5.0 * lr) + 0.1 * abs(lr - 3.0) if lr < 9.0 else math.inf
+
+    grid = Grid(0.3, 12)
+    search, tried = searched(grid, value)
+    part = data.draw(st.sets(st.sampled_from(tried)))
+    values = {lr: value(lr) for lr in part} | {abs(lr) + 100.0: v for lr, v in others.items()}
+    while wanted := grid.search(values).wanted:
+        assert set(wanted) <= set(tried) - set(values)
+        values[wanted[-1]] = value(wanted[-1])
+    assert grid.search(values) == search
+
+
+def test_a_best_at_an_edge_extends_the_grid():
+    search, tried = searched(Grid(1.0, 100), lambda lr: -lr if lr < 1000 else math.inf)
+    assert tried[:7] == [1.0, 0.25, 4.0, 0.0625, 16.0, 64.0, 256.0]
+    assert search.best == 724.0
+    search, _ = searched(Grid(1.0, 100), lambda lr: math.inf if lr > 0.001 else abs(lr - 3e-4))
+    assert search.best == pytest.approx(3e-4, rel=0.2)
+    search, tried = searched(Grid(1.0, 100), lambda lr: -lr)
+    assert search.best == pytest.approx(2.0**WIDEST, rel=1e-2)
+
+
+def test_equal_values_leave_the_stepsize_as_it_is():
+    search, tried = searched(Grid(1e-9, 100), lambda lr: 0.0)
+    assert (search.best, len(tried)) == (1e-9, 9)
+
+
+def test_the_limit_of_a_search():
+    grid = Grid(1.0, 3)
+    assert (grid.search({}).best, grid.search({}).tried) == (1.0, [])
+    search, tried = searched(grid, lambda lr: lr)
+    assert (tried, search.best, search.limited) == ([1.0, 0.25, 4.0], 0.25, True)
+    assert searched(Grid(1.0, 9), lambda lr: abs(math.log(lr)))[0].limited is False
+    assert searched(Grid(1.0, 8), lambda lr: abs(math.log(lr)))[0].limited is True
+
+
+def test_the_grid_is_a_sampler_of_optuna(tmp_path):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    study = optuna.create_study(sampler=AdaptiveGrid(Grid(0.125, 16)))
+    study.optimize(lambda trial: abs(math.log(trial.suggest_float("lr", 1e-9, 1e9, log=True))), n_trials=9)
+    assert study.best_params == {"lr": 1.0}
+    assert len({trial.params["lr"] for trial in study.trials}) == 9
+
+
+def test_open_trials_are_taken_over(tmp_path):
+    path, grid = tmp_path / "a?b#%d.sqlite3", Grid(1.0, 16)
+    with database(path) as trials_of, database(path) as trials_of_another:
+        mine, theirs = trials_of("a", grid), trials_of_another("a", grid)
+        assert mine.ask() == theirs.ask() == [1.0, 0.25, 4.0, 0.0625, 16.0]
+        theirs.tell({1.0: 1.0, 4.0: math.inf})
+        assert mine.ask() == [0.25, 0.0625, 16.0]
+        mine.tell({lr: lr + 1.0 for lr in (0.25, 0.0625, 16.0)})
+        theirs.tell({16.0: 3.0})  # too late
+        assert theirs.search().best == 1.0
+        assert trials_of("b", grid).search().tried == []
+        assert mine.search().tried == [0.0625, 0.25, 1.0, 4.0, 16.0]
+    assert path.is_file()
+    with sqlite3.connect(path) as connection:
+        assert connection.execute("select count(*) from trials").fetchone() == (5,)
+    connection.close()
+
+
+class Quadratics:
+    """½ c ‖x‖² with a curvature c for each seed, on which gradient descent is best at 1/c and diverges above 2/c."""
+
+    def __init__(self, curvatures):
+        self.curvatures = np.array(curvatures)[:, None]
+
+    def __call__(self, *, threads):
+        return self
+
+    def starts(self, seeds):
+        return np.ones((len(seeds), 2))
+
+    def objective(self, seeds):
+        c = self.curvatures[list(seeds)]
+        return lambda x: (0.5 * np.sum(c * x**2, axis=-1), c * x)
+
+    def optima(self, seeds):
+        return [0.0] * len(seeds)
+
+
+def quadratics(tmp_path, monkeypatch, curvatures, lr=0.125, maxiter=60):
+    monkeypatch.setitem(instances.registry, "quadratics", Quadratics(curvatures))
+    path = tmp_path / "quadratics.toml"
+    path.write_text(
+        f"""
+title = "t"
+source = "s"
+problem = "quadratics"
+converged_below = 1e-6
+[presets.smoke]
+starts = [{len(curvatures)}]
+maxiter = {maxiter}
+[[methods]]
+label = "GD"
+method = "gd"
+options = {{ lr = {lr} }}
+"""
+    )
+    return catalogue.parse(path)
+
+
+@pytest.mark.parametrize("lr", [0.125, 8, 0.0001])
+def test_gradient_descent_on_a_quadratic_function(tmp_path, monkeypatch, lr):
+    experiment = quadratics(tmp_path, monkeypatch, [1.0, 1.1], lr)
+    (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1, trials=20)
+    assert 0.84 < tuned.after.options["lr"] < 1.19
+    assert tuned.before is experiment.methods[0]
+    assert max(tuned.values_after) < 1e-6
+    store = experiments.Store(tmp_path / "quadratics" / "runs")
+    assert store.missing(experiment.runs("smoke")) == []  # those at the paper's stepsize
+
+
+@pytest.mark.parametrize("maxiter", [60, 550])
+def test_a_stepsize_on_which_seeds_diverge_or_differ_is_lowered(tmp_path, monkeypatch, maxiter):
+    experiment = quadratics(tmp_path, monkeypatch, [1.0, 1.2, 3.0], maxiter=maxiter)
+    (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1)
+    assert (tuned.best, tuned.after.options["lr"]) == (1.0, 0.5)
+    frame = experiments.Store(tmp_path / "quadratics" / "runs").read(experiment.runs("smoke"))
+    assert not (frame["status"] == "DIVERGED").any()
+    text = write_table(experiment, "smoke", tmp_path, [tuned])[0].read_text()
+    assert "| GD | 0.125 | 0.5, lowered from 1 |" in text
+    alone = tune(experiment, "smoke", tmp_path, jobs=1, seeds=1)
+    assert alone[0].after.options["lr"] == 1.0
+    assert "| one only | 9 |" in write_table(experiment, "smoke", tmp_path, alone)[0].read_text()
+
+
+def test_a_stepsize_is_not_lowered_where_that_does_not_help(tmp_path, monkeypatch):
+    experiment = quadratics(tmp_path, monkeypatch, [1.0, 1e-3])
+    (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1)
+    assert tuned.after.options["lr"] == tuned.best == 1.0
+    assert ", do not agree | 9 |" in write_table(experiment, "smoke", tmp_path, [tuned])[0].read_text()
+
+
+def test_a_method_that_always_diverges(tmp_path, monkeypatch):
+    experiment = quadratics(tmp_path, monkeypatch, [1e30, 1e30], maxiter=3000)
+    (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1, trials=7)
+    assert tuned.limited
+    assert tuned.values_before == tuned.values_after == [math.inf, math.inf]
+    text = write_table(experiment, "smoke", tmp_path, [tuned])[0].read_text()
+    assert "| 2 of 2 diverged | 2 of 2 diverged | diverged, do not agree | 7, search not finished |" in text
+
+
+def test_the_spread_of_seeds(tmp_path):
+    experiment = tiny(tmp_path)
+    assert spread(experiment, [1.0, 3.0, 2.0]) == 3.0
+    assert spread(experiment, [1e-12, -1.0, 2e-9]) == pytest.approx(2.0)
+    assert spread(experiment, [1e-6]) == 1.0
+    assert spread(experiment, [-1e-6]) == 1.0
+    assert spread(experiment, [math.inf, math.inf]) == spread(experiment, [1.0, math.inf]) == math.inf
+    assert SPREAD > 1.0
+
+
+def counted(monkeypatch, kind=SolvingExperiment):
+    """Return a list that every run that is computed enters with its name."""
+    names = []
+
+    def compute(self, runs, resources, do=kind.compute):
+        names.extend(run.key for run in runs)
+        return do(self, runs, resources)
+
+    monkeypatch.setattr(kind, "compute", compute)
+    return names
+
+
+RUN = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+from pathlib import Path
+from test_tuning import tiny, tune
+tune(tiny(sys.argv[1]), "smoke", Path(sys.argv[1]), jobs=1)
+"""
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """A whole tuning: its folder, what it found, and the names of the runs that it computed."""
+    folder = tmp_path_factory.mktemp("tuned")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        names = counted(monkeypatch)
+        return folder, tune(tiny(folder), "smoke", folder, jobs=1), names
+
+
+def runs_in(folder):
+    return {path: path.stat().st_mtime_ns for path in folder.glob("tiny/runs/*.parquet")}
+
+
+def test_no_run_is_computed_twice_and_none_again(done, monkeypatch):
+    folder, tuned, computed = done
+    assert len(computed) == len(set(computed)) == len(runs_in(folder))
+    assert [(entry.setting["variance"], entry.before.label) for entry in tuned] == [
+        (variance, label) for variance in (0.25, 0.5) for label in ("sHGD", "clipped SGD")
+    ]
+    again = counted(monkeypatch)
+    assert tune(tiny(folder), "smoke", folder, jobs=2) == tuned
+    assert again == []
+    (folder / "tiny" / "tuning" / "trials.sqlite3").unlink()
+    assert tune(tiny(folder), "smoke", folder, jobs=1) == tuned
+    assert again == []
+
+
+def test_the_stepsize_found_is_better(done):
+    _, tuned, _ = done
+    for entry in tuned:
+        assert entry.values_after[0] <= entry.values_before[0]
+        assert len(entry.values_after) == {0.25: 3, 0.5: 2}[entry.setting["variance"]]
+        options = {**entry.before.options, "lr": entry.after.options["lr"]}
+        assert dataclasses.replace(entry.before, options=options) == entry.after
+
+
+def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_path):
+    folder, tuned, _ = done
+    table, *specifications = write_table(tiny(folder), "smoke", folder, tuned)
+    text = table.read_text()
+    assert text.count("| method | the paper's γ | γ found |") == 2
+    for part in ("## variance = 0.25", "200 iterations a run", "`npgm tune tiny --preset smoke`", "| sHGD | 0.02 |"):
+        assert part in text
+    assert [path.name for path in specifications] == ["smoke-variance0.25.toml", "smoke-variance0.5.toml"]
+    store = experiments.Store(folder / "tiny" / "runs")
+    for path, starts in zip(specifications, (3, 2), strict=True):
+        taken = tiny(tmp_path, TINY.replace("[3, 2]", f"[{starts}]") + path.read_text())
+        assert [method.label for method in taken.methods] == ["sHGD", "clipped SGD"]
+        assert len(taken.runs("smoke")) == 2 * starts
+        assert store.missing(taken.runs("smoke")) == []
+    assert not list(folder.rglob("*.part"))
+
+
+@pytest.mark.slow
+def test_a_killed_tuning_goes_on_to_the_same_end_and_computes_nothing_again(done, tmp_path, monkeypatch):
+    _, tuned, computed = done
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], start_new_session=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
+    while len(runs_in(tmp_path)) < len(computed) // 2:
+        assert process.poll() is None
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    kept = runs_in(tmp_path)
+    assert len(kept) < len(computed)
+    further = counted(monkeypatch)
+    assert tune(tiny(tmp_path), "smoke", tmp_path, jobs=1) == tuned
+    assert {path.stem for path in kept}.isdisjoint(further)
+    assert sorted([*further, *(path.stem for path in kept)]) == sorted(computed)
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+@pytest.mark.slow
+def test_two_processes_tune_together(done, tmp_path):
+    processes = [subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)]) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
+    assert {path.name for path in runs_in(tmp_path)} == {path.name for path in runs_in(done[0])}
+    assert tune(tiny(tmp_path), "smoke", tmp_path, jobs=1) == done[1]
+
+
+def test_a_training(tmp_path, monkeypatch):
+    preset = TrainingPreset(starts=[3], epochs=1, examples=300)
+    network = {"name": "mlp", "widths": [784, 8]}
+    experiment = dataclasses.replace(experiments.load("mnist"), network=network, presets={"smoke": preset},
+                                     settings={"preprocessing": ["unit"]})  # fmt: skip
+    computed = counted(monkeypatch, TrainingExperiment)
+    tuned = tune(experiment, "smoke", tmp_path, methods=["SGD", "Adam"], jobs=1, trials=5)
+    assert len(computed) == len(set(computed))
+    assert [entry.before.label for entry in tuned] == ["SGD", "Adam"]
+    assert all(math.isfinite(value) for entry in tuned for value in entry.values_after)
+    text = write_table(experiment, "smoke", tmp_path, tuned)[0].read_text()
+    assert "training loss at γ found | seeds at γ found, worst / best" in text
+    assert " ± " in text
+
+
+def invoke(*arguments):
+    done = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["tune", *map(str, arguments)])
+    return done.exit_code, re.sub(r"\s+", " ", done.output)
+
+
+def test_the_command(tmp_path):
+    arguments = ["phase-retrieval", "--preset", "smoke", "--methods", "sHGD", "--seeds", 1, "--trials", 2]
+    code, printed = invoke(*arguments, "--jobs", 1, "--output", tmp_path)
+    assert code == 0
+    folder = tmp_path / "phase-retrieval" / "tuning"
+    for part in ("Stepsizes: Stochastic phase retrieval", "2, search not finished", str(folder / "smoke.md"),
+                 str(folder / "smoke-variance0.25.toml"), "round 1: 4 runs, expected to take"):  # fmt: skip
+        assert part in printed
+    for part in ("A new study", "Trial 0", "Warning"):
+        assert part not in printed
+
+
+def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "npgm", "tune", "phase-retrieval", "--preset", "paper", "--jobs", "1", "--output", str(tmp_path)],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "phase-retrieval" / "runs").is_dir():
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the finished runs are kept, and the same command goes on from there" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nothing"], "unknown experiment 'nothing'; accepted: cifar10"),
+        (["mnist", "--preset", "huge"], "unknown preset 'huge'; accepted: cpu, paper, smoke"),
+        (["mnist", "--methods", "GD"], "unknown method 'GD'; accepted: Adam, SGD, iHGD, sHGD"),
+        (["mnist", "--trials", "0"], "trials must be at least 1, not 0"),
+        (["mnist", "--seeds", "0"], "seeds must be at least 1, not 0"),
+        (["mnist", "--preset", "smoke", "--jobs", "0"], "jobs must be at least 1, not 0"),
+        (["mnist", "--preset", "smoke", "--device", "abacus"], "device 'abacus' cannot be used"),
+        (["mnist", "--output", "/dev/null/x"], "Not a directory"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
+    output = [] if "--output" in arguments else ["--output", tmp_path]
+    code, printed = invoke(*arguments, *output)
+    assert code == 2
+    assert message in printed
+
+
+def test_a_database_that_is_none(tmp_path):
+    path = tmp_path / "mnist" / "tuning" / "trials.sqlite3"
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        "nothing of the kind, but longer than the hundred bytes of a header of SQLite, so that it is read" * 9
+    )
+    code, printed = invoke("mnist", "--preset", "smoke", "--output", tmp_path)
+    assert code == 2
+    assert "trials.sqlite3 cannot be used" in printed
+    assert "file is not a database" in printed
+
+
+def test_data_that_cannot_be_had(tmp_path, monkeypatch):
+    monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("NPGM_DATA", raising=False)
+    monkeypatch.setattr(data.CIFAR100, "urls", {})
+    code, printed = invoke("cifar100", "--preset", "smoke", "--output", tmp_path)
+    assert code == 2
+    assert "cifar100: the data set cifar100 could not be had" in printed
+
+
+def test_a_method_without_a_stepsize(tmp_path):
+    text = TINY + METHODS + '[[methods]]\nlabel = "AdGD"\nmethod = "adgd"\noptions = {}\n'
+    with pytest.raises(ValueError, match="method 'AdGD' has no option 'lr' to tune"):
+        tune(tiny(tmp_path, text), "smoke", tmp_path)
+    assert not (tmp_path / "tiny").exists()
+
+
+def test_methods_for_a_remark_are_tuned_if_they_are_named(tmp_path):
+    experiment = tiny(tmp_path)
+    methods = [experiment.methods[0], dataclasses.replace(experiment.methods[1], role="check")]
+    experiment = dataclasses.replace(experiment, methods=methods)
+    labels = [{entry.before.label for entry in tune(experiment, "smoke", tmp_path, methods=m, trials=1, seeds=1, jobs=1)}
+              for m in (None, ["clipped SGD"])]  # fmt: skip
+    assert labels == [{"sHGD"}, {"clipped SGD"}]
+
+
+def test_optuna_is_imported_where_it_is_needed_only():
+    code = "import sys, npgm.cli; sys.exit('optuna' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
