@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import torch
+
+from npgm import _native
 
 
 @dataclass(frozen=True)
@@ -60,3 +63,8 @@ def ulps(got: np.ndarray, want: np.ndarray, dtype: type) -> float:
         error = np.abs(got - want) - 2 * float(limits.tiny)
         relative = error / (np.maximum(np.abs(want), float(limits.tiny)) * float(limits.eps))
     return float(np.max(np.where(got == want, 0.0, relative)))
+
+
+def without_native() -> Any:
+    """Return a context in which npgm is as if it had been built without its native module."""
+    return mock.patch.object(_native, "_core", None)

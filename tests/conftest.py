@@ -17,3 +17,15 @@ def ratings():
     from npgm.data.movielens import rating_matrix
 
     return rating_matrix(load("movielens-100k"))
+
+
+@pytest.fixture(params=["native", "arrays"])
+def solver_path(request):
+    """Both ways on which `npgm.minimize` steps on NumPy arrays: by the native module, and as the methods themselves say."""
+    from backends import without_native
+
+    if request.param == "native":
+        yield
+    else:
+        with without_native():
+            yield

@@ -16,6 +16,7 @@ from npgm.solvers import Status
 
 SOLVERS = sorted(npgm.solvers.registry)
 each_solver = pytest.mark.parametrize("key", SOLVERS)
+each_path = pytest.mark.usefixtures("solver_path")
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 
 CURVATURES = np.array([1.0, 0.1, 0.5])
@@ -38,6 +39,7 @@ def quadratic(x):
 
 
 @each_solver
+@each_path
 def test_converges_to_the_minimum(key):
     res = npgm.minimize(quadratic, START, method=key, tol=1e-6, maxiter=5000, **options(key))
     assert res.success
@@ -68,6 +70,7 @@ def test_every_backend_makes_the_same_steps(key, backend, dtype):
 
 
 @each_solver
+@each_path
 def test_a_batch_is_its_runs(key):
     starts = np.stack([START, 10 * START, np.array([1e-9, 0.0, 0.0])])
     kwargs = {"method": key, "maxiter": 60, "tol": 1e-4, "history": True, **options(key)}
@@ -84,6 +87,7 @@ def test_a_batch_is_its_runs(key):
 
 
 @each_solver
+@each_path
 def test_is_a_method_of_scipy(key):
     method = getattr(npgm.solvers, key)
     res = scipy.optimize.minimize(
@@ -100,6 +104,7 @@ def test_is_a_method_of_scipy(key):
 
 
 @each_solver
+@each_path
 def test_divergence_is_reported_without_warnings(key):
     def exploding(x):
         return np.sum(x**4), 4 * x**3
@@ -122,6 +127,7 @@ def test_divergence_is_reported_without_warnings(key):
 
 
 @each_solver
+@each_path
 def test_stops_at_once_where_the_gradient_is_zero(key):
     res = npgm.minimize(quadratic, np.zeros(3), method=key, tol=0.0, **options(key))
     assert res.success
@@ -129,6 +135,7 @@ def test_stops_at_once_where_the_gradient_is_zero(key):
 
 
 @each_solver
+@each_path
 def test_options_out_of_range_are_refused(key):
     for name, bad in (("lr", -1.0), ("lr", 0.0), ("lr", np.nan), ("momentum", 1.0), ("momentum", -0.1), ("nu", 1.5)):
         if name in npgm.solvers.registry[key].options():

@@ -10,6 +10,8 @@ import torch
 import npgm
 from npgm.problems import MatrixFactorization
 
+pytestmark = pytest.mark.usefixtures("solver_path")
+
 START = np.array([2.0, -1.0, 0.5, 3.0])
 
 

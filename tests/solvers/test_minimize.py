@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import npgm
 from npgm.solvers import Status
 
+pytestmark = pytest.mark.usefixtures("solver_path")
+
 
 def fun(x):
     return 0.5 * float(x @ x), x

@@ -187,3 +187,14 @@ def test_bad_histories_are_named():
         certify.descent(registry["quartic"](), phi, np.ones(3), 1.0)
     with pytest.raises(AssumptionError, match="bounded domain"):
         certify.stochastic({}, npgm.reference("isotropic-log"), variance=1.0, **arguments)
+
+
+def test_a_bound_below_the_rounding_of_the_run_is_held_to_the_rounding():
+    bound = bounds.Bound("a theorem", "gap", np.array([254.0, 0.0, 0.0]), "proved", np.zeros(3, bool))
+    zeros = np.zeros(3)
+    held = certify.Certificate(bound, np.array([254.0, 1e-31, 0.0]), zeros)
+    assert held.holds
+    assert held.ratio <= 1.0
+    broken = certify.Certificate(bound, np.array([254.0, 1e-10, 0.0]), zeros)
+    assert not broken.holds
+    assert broken.ratio > 1.0

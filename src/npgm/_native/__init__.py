@@ -31,3 +31,9 @@ def core() -> ModuleType:
             "install npgm again with a C++20 compiler at hand, and without NPGM_PURE_PYTHON in the environment"
         )
     return _core
+
+
+def kernel_name(kernel: object) -> str | None:
+    """Return the module's name for a kernel of `npgm.kernels`; None if it lacks that, or for one from elsewhere."""
+    name, module = type(kernel).__name__, type(kernel).__module__
+    return name if available() and name in core().kernels and module.startswith("npgm.kernels.") else None

@@ -66,3 +66,62 @@ def measure(
 
     The second number is ‖y‖ where the first is zero or not finite. Neither overflows.
     """
+
+class Stepper:
+    """The steps of a method of `npgm.solvers` from all runs' points to the next ones, and what it remembers of them.
+
+    The arrays are given by the addresses of their entries: points and gradients of shape (runs, size) in the dtype of
+    the stepper, the others of shape (runs,), in float64 if nothing else is said.
+    """
+
+    def step(
+        self,
+        x: int,
+        gradient: int,
+        last_x: int,
+        last_gradient: int,
+        following: int,
+        norms: int,
+        running: int,
+    ) -> None:
+        """Write the next points.
+
+        Args:
+            x: the points.
+            gradient: the gradients there.
+            last_x: the points before; anything in the first step.
+            last_gradient: the gradients there.
+            following: where the next points go; it may be the same as ``last_x``.
+            norms: those of ``gradient``.
+            running: which runs take the step, as bools; 0 for all. The others stay where they are.
+        """
+
+    def measure(self, gradient: int, f: int, norms: int) -> float:
+        """Write the norms of the gradients.
+
+        Returns:
+            the smallest, or NaN if one of them, or of the values ``f``, is not finite.
+        """
+
+def heavy_ball(
+    runs: int,
+    size: int,
+    dtype: str,
+    *,
+    lr: float,
+    momentum: float,
+    kernel: str,
+    kernel_parameters: Sequence[float],
+    scale: float,
+    isotropic: bool,
+) -> Stepper:
+    """Return the steps of `npgm`, for one of `kernels`, and of `gd` and `gdm`, for ``"Quadratic"``.
+
+    Raises, as the functions below:
+        ValueError: if ``dtype`` is neither float32 nor float64, or there is no such kernel.
+    """
+
+def nesterov(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...
+def clipped(runs: int, size: int, dtype: str, *, lr: float, max_step: float, momentum: float, nu: float) -> Stepper: ...
+def adgd(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...
+def adgd_accel(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...

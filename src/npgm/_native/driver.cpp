@@ -203,6 +203,8 @@ std::vector<std::string> instruction_sets() {
     return names;
 }
 
+Instructions const& instructions() { return *chosen.load(); }
+
 void use_instruction_set(std::string_view name) {
     for (Instructions const* instructions : available())
         if (instructions->name == name) {

@@ -31,5 +31,7 @@ std::vector<Norm> measure(Tensors const&, Step const&, bool per_tensor, int thre
 // The instruction sets of this machine that the module was built for, the one that is chosen first.
 std::vector<std::string> instruction_sets();
 void use_instruction_set(std::string_view name);
+// The loops of the one in use.
+Instructions const& instructions();
 
 }  // namespace npgm

@@ -42,6 +42,10 @@ npgm::Map map_of(std::string_view kernel) {
 
 }  // namespace
 
+namespace npgm {
+void bind_steppers(nb::module_&);  // stepper_bindings.cpp
+}
+
 NB_MODULE(_core, m) {
     m.attr("kernels") = nb::cast(std::vector<std::string>(std::begin(kernel_names), std::end(kernel_names)));
     m.attr("dtypes") = nb::cast(std::vector<std::string>{"float32", "float64", "bfloat16", "float16"});
@@ -96,4 +100,6 @@ NB_MODULE(_core, m) {
         },
         "parameters"_a, "gradients"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "gradient_factor"_a, "coupled_decay"_a,
         "per_tensor"_a, "threads"_a);
+
+    npgm::bind_steppers(m);
 }

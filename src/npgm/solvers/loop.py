@@ -12,9 +12,13 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 
 from npgm import _validate
-from npgm._array import Array, Bools, Floats, Namespace, norm, to_host
+from npgm._array import Array, Bools, Floats, norm, to_host
 from npgm.references import Isotropic
+from npgm.solvers import native
+from npgm.solvers.history import History
+from npgm.solvers.iterate import ArrayIterate, Iterate
 from npgm.solvers.method import Method, build
+from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 
 
@@ -52,7 +56,8 @@ def minimize(
 
     Args:
         fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` if ``jac`` is a function. It
-            must not change ``x``.
+            must not change ``x``, but may keep it: an array that somebody refers to is not written again. It may write
+            every gradient into the same array.
         x0: the start: an array of any shape, of any array API library, in a real floating-point dtype, in which the
             iteration runs; or a sequence of floats.
         args: further arguments of ``fun`` and ``jac``.
@@ -102,99 +107,71 @@ def minimize(
 
 
 class _Loop:
-    """The state of a call of `minimize`: points and gradients of all runs, and how each run stands."""
+    """The state of a call of `minimize`: where all runs are, and how each stands."""
 
     def __init__(
         self, objective: Objective, method: Method, tol: float, stationarity_tol: float, history: bool
     ) -> None:
-        self.objective, self.method = objective, method
-        self.xp: Namespace = objective.xp
+        self.objective, self.method, self.measure = objective, method, method.measure
         self.tol, self.stationarity_tol = tol, stationarity_tol
         self.start = time.perf_counter()
-        self.records: dict[str, list[Any]] | None = (
-            {"fun": [], "grad_norm": [], "stationarity": [], "seconds": []} if history else None
+        stepper = native.stepper(objective, method)
+        self.iterate: Iterate = (
+            ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, stepper)
         )
-        limits = self.xp.finfo(objective.x0.dtype)
-        # sums of squares between these lost no digit to underflow or overflow
-        self.safe_squares = float(limits.smallest_normal) / float(limits.eps) ** 2, float(limits.max)
-        self.x = objective.x0
-        self.f, self.grad = objective(self.x)
-        self.grad_norm = self._grad_norm(self.grad)
-        if not self._finite(self.f, self.grad_norm).all():
+        if math.isnan(self.iterate.least):
             raise ValueError("fun or its gradient is not finite at x0; start where both are")
         self.k = 0
         self.nit = np.zeros(objective.runs, dtype=np.int64)
         self.status = np.full(objective.runs, _RUNNING)
+        self.running = np.ones(objective.runs, dtype=np.bool_)
+        self.all_run = self.some_run = True
+        self.history = History(objective.xp, self.measure) if history else None
 
-    def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Array], None] | None) -> None:
+    def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
         """Iterate until no run goes on."""
-        state = self.method.init(self.xp, self.x)
         while True:
             self._check(maxiter, deadline)
             if callback is not None and self.k > 0:
                 try:
-                    callback(self.x, self.f)
+                    callback(self.iterate.x, self.iterate.f)
                 except StopIteration:
-                    self.status[self.status == _RUNNING] = Status.STOPPED
-            running = self.status == _RUNNING
-            if not running.any():
+                    self._end(Status.STOPPED)
+            if not self.some_run:
                 return
-            x, state = self.method.step(self.xp, self.x, self.grad, state)
-            self._move(x, running)
-
-    def _move(self, x: Array, running: Bools) -> None:
-        """Go to ``x`` in the runs that are running and find finite values there; end those that do not."""
-        if not running.all():
-            x = self._where(running, x, self.x)
-        f, grad = self.objective(x)
-        grad_norm = self._grad_norm(grad)
-        self.k += 1
-        self.nit[running] = self.k
-        finite = self._finite(f, grad_norm)
-        if not finite.all():
-            self.status[running & ~finite] = Status.DIVERGED
-            x, f, grad = (self._where(finite, new, old) for new, old in ((x, self.x), (f, self.f), (grad, self.grad)))
-            grad_norm = np.where(finite, grad_norm, self.grad_norm)
-        self.x, self.f, self.grad, self.grad_norm = x, f, grad, grad_norm
+            failed = self.iterate.advance(None if self.all_run else self.running)
+            self.k += 1
+            if failed is not None:
+                self._end(Status.DIVERGED, failed)
 
     def _check(self, maxiter: int, deadline: float) -> None:
         """Record the present iterate, and end the runs that are done."""
         seconds = time.perf_counter() - self.start
-        converged = self.grad_norm <= self.tol
-        if self.records is not None or self.stationarity_tol > 0.0:
-            measure = self._stationarity()
-            if self.stationarity_tol > 0.0:
-                converged |= measure <= self.stationarity_tol
-            if self.records is not None:
-                values = to_host(self.f), self.grad_norm, measure, seconds
-                for record, value in zip(self.records.values(), values, strict=True):
-                    record.append(value)
-        running = self.status == _RUNNING
-        self.status[running & converged] = Status.CONVERGED
+        iterate = self.iterate
+        if self.history is not None:
+            self.history.append(iterate, seconds)
+        if iterate.least > self.tol and self.stationarity_tol == 0.0 and self.k < maxiter and seconds < deadline:
+            return  # the usual case
+        converged = iterate.grad_norm <= self.tol
+        if self.stationarity_tol > 0.0:
+            converged |= self._stationarity() <= self.stationarity_tol
+        self._end(Status.CONVERGED, converged)
         if self.k >= maxiter:
-            self.status[self.status == _RUNNING] = Status.MAXITER
+            self._end(Status.MAXITER)
         elif seconds >= deadline:
-            self.status[self.status == _RUNNING] = Status.MAXTIME
+            self._end(Status.MAXTIME)
 
-    def _grad_norm(self, grad: Array) -> Floats:
-        squares = to_host(self.xp.vecdot(grad, grad, axis=-1))
-        if ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all():
-            return np.sqrt(squares)
-        return to_host(norm(self.xp, grad, axis=-1)[:, 0])
+    def _end(self, status: Status, runs: Bools | None = None) -> None:
+        """End those of ``runs``, None for all, that are running."""
+        ended = self.running if runs is None else self.running & runs
+        self.status[ended], self.nit[ended] = status, self.k
+        self.running = self.running & ~ended
+        self.all_run, self.some_run = bool(self.running.all()), bool(self.running.any())
 
     def _stationarity(self) -> Floats:
-        measure = self.method.measure
-        if isinstance(measure, Isotropic):  # a function of the norm alone
-            return measure.stationarity(self.grad_norm[:, None], axis=-1)  # type: ignore[no-any-return]
-        return to_host(measure.stationarity(self.grad, axis=-1))
-
-    def _finite(self, f: Array, grad_norm: Floats) -> Bools:
-        finite: Bools = np.isfinite(to_host(f)) & np.isfinite(grad_norm)
-        return finite
-
-    def _where(self, mask: Bools, new: Array, old: Array) -> Array:
-        """Select the rows of ``new`` where ``mask`` holds, those of ``old`` elsewhere."""
-        return self.xp.stack([new[i, ...] if chosen else old[i, ...] for i, chosen in enumerate(mask)])
+        if isinstance(self.measure, Isotropic):  # a function of the norm alone
+            return self.measure.stationarity(self.iterate.grad_norm[:, None], axis=-1)  # type: ignore[no-any-return]
+        return to_host(self.measure.stationarity(self.iterate.grad, axis=-1))
 
     def result(self) -> OptimizeResult:
         """Return what `minimize` returns."""
@@ -204,9 +181,9 @@ class _Loop:
         success = self.status == Status.CONVERGED
         batch = objective.batch
         result = OptimizeResult(
-            x=objective.unflatten(self.x),
-            fun=scalars(self.f, objective),
-            jac=objective.unflatten(self.grad),
+            x=objective.unflatten(self.iterate.x),
+            fun=scalars(self.iterate.f, objective),
+            jac=objective.unflatten(self.iterate.grad),
             nit=self.nit if batch else int(self.nit[0]),
             nfev=objective.nfev,
             njev=objective.njev,
@@ -214,15 +191,14 @@ class _Loop:
             status=self.status if batch else Status(self.status[0]),
             message=messages if batch else messages[0],
         )
-        if self.records is not None:
-            history = {name: np.array(record, dtype=np.float64) for name, record in self.records.items()}
-            result.history = history if batch else {name: np.ravel(values) for name, values in history.items()}
+        if self.history is not None:
+            result.history = self.history.arrays(batch)
         return result
 
     def _message(self, run: int, smaller_lr: Floats) -> str:
         match Status(self.status[run]):
-            case Status.CONVERGED if self.grad_norm[run] <= self.tol:
-                return f"Converged: the gradient norm {self.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
+            case Status.CONVERGED if self.iterate.grad_norm[run] <= self.tol:
+                return f"Converged: the gradient norm {self.iterate.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
             case Status.CONVERGED:
                 return f"Converged: φ(∇φ*(∇f)) is at most stationarity_tol = {self.stationarity_tol:g}."
             case Status.MAXITER:
@@ -239,11 +215,11 @@ class _Loop:
 
     def _smaller_lr(self) -> Floats:
         """Return 1/L for L measured at x0 by one more gradient, where that is below lr/2, else lr/2."""
-        xp, precondition, x = self.xp, self.method.measure.precondition, self.objective.x0
-        _, grad = self.objective(x)
+        xp, precondition, x = self.objective.xp, self.measure.precondition, self.objective.x0
+        _, grad = self.objective.at(x)
         short = math.sqrt(float(xp.finfo(x.dtype).eps)) * xp.clip(norm(xp, x, axis=-1), 1.0, None)
         step = grad * (short / xp.clip(norm(xp, grad, axis=-1), float(xp.finfo(x.dtype).tiny), None))
-        _, grad_near = self.objective(x - step)
+        _, grad_near = self.objective.at(x - step)
         change = to_host(norm(xp, precondition(grad_near, axis=-1) - precondition(grad, axis=-1), axis=-1)[:, 0])
         inverse = to_host(short[:, 0]) / change
         return np.where(inverse > 0.0, np.fmin(0.5 * self.method.lr, inverse), 0.5 * self.method.lr)

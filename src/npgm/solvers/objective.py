@@ -11,7 +11,7 @@ import array_api_compat
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from npgm._array import Array, as_real_array, to_host
+from npgm._array import Array, Floats, as_real_array, to_host
 
 Callback = Callable[..., Any]
 
@@ -50,9 +50,13 @@ class Objective:
             raise ValueError("x0 must be finite, but holds NaN or infinity")
         self.nfev = self.njev = 0
 
-    def __call__(self, x: Array) -> tuple[Array, Array]:
-        """Return f of shape (runs,) and ∇f of shape (runs, n) at ``x`` of shape (runs, n)."""
-        point = self.unflatten(x)
+    def __call__(self, point: Array) -> tuple[Floats | float, Array]:
+        """Return f and ∇f at ``point``, which has the shape of ``x0``.
+
+        Returns:
+            f as a float or as a NumPy array of shape (runs,) in float64, and ∇f of the shape of ``x0``, perhaps not in
+            its dtype, and perhaps in an array that the next call overwrites.
+        """
         if self.jac is True:
             pair = self.fun(point, *self.args)
             if not isinstance(pair, tuple) or len(pair) != 2:
@@ -62,27 +66,36 @@ class Objective:
             value, grad = self.fun(point, *self.args), self.jac(point, *self.args)
         self.nfev += 1
         self.njev += 1
-        return self._values(value, x), self._gradient(grad, x)
+        return self._value(value), self._gradient(grad)
+
+    def at(self, x: Array) -> tuple[Floats, Array]:
+        """Return f of shape (runs,) in float64 and ∇f of shape (runs, n) at ``x`` of shape (runs, n), as new arrays."""
+        value, grad = self(self.unflatten(x))
+        f = np.empty(self.runs)
+        f[...] = value
+        return f, self.xp.asarray(self.xp.reshape(grad, (self.runs, -1)), dtype=x.dtype, copy=True)
 
     def unflatten(self, x: Array) -> Array:
         """Return ``x`` of shape (runs, n) in the shape that the user's function sees."""
         return self.xp.reshape(x, self.shape)
 
-    def _values(self, value: Any, x: Array) -> Array:
-        value = self._as_array(value, x, "f")
+    def _value(self, value: Any) -> Floats | float:
+        if isinstance(value, float) and not self.batch:  # the usual case; a float64 of NumPy is one
+            return value
+        value = self._as_array(value, "f")
         if math.prod(value.shape) != self.runs:
             wanted = f"{self.runs} values, one for each run" if self.batch else "a scalar"
             raise ValueError(f"fun must return {wanted}, but returned an array of shape {tuple(value.shape)}")
-        return self.xp.reshape(value, (self.runs,))
+        return to_host(self.xp.reshape(value, (self.runs,)))
 
-    def _gradient(self, grad: Any, x: Array) -> Array:
-        grad = self._as_array(grad, x, "the gradient")
-        if tuple(grad.shape) != self.shape:
+    def _gradient(self, grad: Any) -> Array:
+        if type(grad) is not np.ndarray or grad.dtype is not self.x0.dtype:  # as it is in the usual case
+            grad = self._as_array(grad, "the gradient")
+        if grad.shape != self.shape:
             raise ValueError(f"the gradient has shape {tuple(grad.shape)}, but x0 has shape {self.shape}")
-        # a copy, since many functions write every gradient into the same array
-        return self.xp.asarray(self.xp.reshape(grad, (self.runs, -1)), dtype=x.dtype, copy=True)
+        return grad
 
-    def _as_array(self, value: Any, x: Array, name: str) -> Array:
+    def _as_array(self, value: Any, name: str) -> Array:
         value = _detached(value)
         if not array_api_compat.is_array_api_obj(value):
             value = np.asarray(value)
@@ -92,8 +105,9 @@ class Objective:
         if xp is self.xp:
             return value
         if array_api_compat.is_numpy_array(value):  # a Python or NumPy number beside torch or JAX arrays
-            return self.xp.asarray(value.tolist(), dtype=x.dtype, device=array_api_compat.device(x))
-        raise TypeError(f"{name} is an array of {type(value).__module__}, but x0 of {type(x).__module__}")
+            x0 = self.x0
+            return self.xp.asarray(value.tolist(), dtype=x0.dtype, device=array_api_compat.device(x0))
+        raise TypeError(f"{name} is an array of {type(value).__module__}, but x0 of {type(self.x0).__module__}")
 
 
 def _detached(x: Any) -> Any:
@@ -101,7 +115,7 @@ def _detached(x: Any) -> Any:
     return x.detach() if hasattr(x, "detach") else x
 
 
-def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Array, Array], None] | None:
+def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Array, Floats], None] | None:
     """Return SciPy's two kinds of callback as a function of ``x`` and ``f``, or None.
 
     A callback with the single parameter ``intermediate_result`` receives an `OptimizeResult` by that keyword, any
@@ -116,7 +130,7 @@ def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Ar
     except ValueError:  # some builtins have no signature
         wants_result = False
 
-    def call(x: Array, f: Array) -> None:
+    def call(x: Array, f: Floats) -> None:
         point = objective.xp.asarray(objective.unflatten(x), copy=True)
         if wants_result:
             callback(intermediate_result=OptimizeResult(x=point, fun=scalars(f, objective)))
@@ -126,6 +140,6 @@ def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Ar
     return call
 
 
-def scalars(values: Array, objective: Objective) -> Any:
-    """Return per-run values as an array of shape (runs,) for a batch, as a Python number otherwise."""
-    return to_host(values) if objective.batch else values[0].item()
+def scalars(f: Floats, objective: Objective) -> Any:
+    """Return values of all runs as a new array of shape (runs,) for a batch, as a Python number otherwise."""
+    return f.copy() if objective.batch else float(f[0])

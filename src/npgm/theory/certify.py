@@ -32,7 +32,7 @@ from npgm.theory.bounds import AssumptionError, Bound
 
 Function = Callable[[Floats], tuple[Any, Floats]]
 
-_RTOL, _ERRORS = 1e-9, 3.0
+_RTOL, _ERRORS, _EPS = 1e-9, 3.0, float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,23 @@ class Certificate:
     @property
     def ratio(self) -> float:
         """The largest quotient of the observed quantity and its bound; at most 1 if the bound held everywhere."""
-        said = ~np.isnan(self.bound.values)
+        observed, bound = self._said()
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = np.where(self.observed[said] <= 0.0, 0.0, self.observed[said] / self.bound.values[said])
+            ratios = np.where(observed <= 0.0, 0.0, observed / bound)
         return float(np.max(ratios, initial=0.0))
 
     @property
     def holds(self) -> bool:
         """Whether the bound held at each k, up to rounding and three standard errors of the mean."""
+        observed, bound = self._said()
+        allowed = bound * (1.0 + _RTOL) + _ERRORS * self.error[~np.isnan(self.bound.values)] + 1e-300
+        return bool(np.all(observed <= allowed))
+
+    def _said(self) -> tuple[Floats, Floats]:
+        """Return the quantity and its bound at those k for which there is one, no smaller than what rounding leaves."""
         said = ~np.isnan(self.bound.values)
-        allowed = self.bound.values * (1.0 + _RTOL) + _ERRORS * self.error + 1e-300
-        return bool(np.all(self.observed[said] <= allowed[said]))
+        observed = self.observed[said]
+        return observed, np.maximum(self.bound.values[said], _EPS * np.max(observed, initial=0.0))
 
 
 @dataclass(frozen=True)

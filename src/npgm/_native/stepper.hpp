@@ -1,0 +1,54 @@
+// The steps of npgm.minimize on NumPy's arrays: of all runs in one call, out of place, one run a row. Each repeats the
+// formula of its class in npgm.solvers.methods, which defines it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "loops.hpp"
+
+namespace npgm {
+
+// Addresses of arrays of shape (runs, size), and of shape (runs,) in double precision. `next` may be `last_x`.
+struct Iterate {
+    std::uintptr_t x, gradient, last_x, last_gradient, next;
+    double const* norms;  // of `gradient`
+    bool const* running;  // null where all are; the others stay where they are
+};
+
+class Stepper {
+public:
+    Stepper(std::size_t runs, std::size_t size) : runs(runs), size(size) {}
+    virtual ~Stepper() = default;
+
+    // Write the next points.
+    virtual void step(Iterate const&) = 0;
+    // Write the norms of the gradients. Return the smallest, or NaN if one of them or of the values `f` is not finite.
+    virtual double measure(std::uintptr_t gradient, double const* f, double* norms) const = 0;
+
+    std::size_t const runs, size;
+};
+
+// The arrays that a stepper moves: of float32 or float64, else these throw std::invalid_argument.
+struct Shape {
+    std::size_t runs, size;
+    Dtype dtype;
+};
+
+// φ = λ h(‖·‖), or λ Σ h, with λ = scale.
+struct Reference {
+    Map kernel;
+    std::vector<double> parameters;
+    double scale;
+    bool isotropic;
+};
+
+std::unique_ptr<Stepper> heavy_ball(Shape, double lr, double momentum, Reference);
+std::unique_ptr<Stepper> nesterov(Shape, double lr);
+std::unique_ptr<Stepper> clipped(Shape, double lr, double max_step, double momentum, double nu);
+std::unique_ptr<Stepper> adgd(Shape, double lr);
+std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
+
+}  // namespace npgm

@@ -1,0 +1,101 @@
+// The steppers of stepper.hpp in Python.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string_view.h>
+#include <nanobind/stl/unique_ptr.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "stepper.hpp"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace npgm {
+namespace {
+
+Shape shape_of(std::size_t runs, std::size_t size, std::string_view dtype) {
+    return {runs, size, dtype == "float32" ? Dtype::float32 : dtype == "float64" ? Dtype::float64 : Dtype::none};
+}
+
+Map kernel_of(std::string_view name, std::size_t parameters) {
+#define NPGM_CASE(kernel, count) \
+    if (name == #kernel && parameters == count) return Map::kernel;
+    NPGM_KERNELS(NPGM_CASE)
+#undef NPGM_CASE
+    throw std::invalid_argument("there is no native step for the kernel " + std::string(name) + " with " +
+                                std::to_string(parameters) + " parameters");
+}
+
+// Gives up the lock of the interpreter where that takes less time than the work.
+class Released {
+public:
+    explicit Released(Stepper const& stepper) {
+        if (stepper.runs * stepper.size > 50'000) release.emplace();
+    }
+
+private:
+    std::optional<nb::gil_scoped_release> release;
+};
+
+}  // namespace
+
+void bind_steppers(nb::module_& m) {
+    nb::class_<Stepper>(m, "Stepper")
+        .def(
+            "step",
+            [](Stepper& stepper, std::uintptr_t x, std::uintptr_t gradient, std::uintptr_t last_x,
+               std::uintptr_t last_gradient, std::uintptr_t following, std::uintptr_t norms, std::uintptr_t running) {
+                Released const released(stepper);
+                stepper.step({x, gradient, last_x, last_gradient, following, reinterpret_cast<double const*>(norms),
+                              reinterpret_cast<bool const*>(running)});
+            },
+            "x"_a, "gradient"_a, "last_x"_a, "last_gradient"_a, "following"_a, "norms"_a, "running"_a)
+        .def(
+            "measure",
+            [](Stepper const& stepper, std::uintptr_t gradient, std::uintptr_t f, std::uintptr_t norms) {
+                Released const released(stepper);
+                return stepper.measure(gradient, reinterpret_cast<double const*>(f), reinterpret_cast<double*>(norms));
+            },
+            "gradient"_a, "f"_a, "norms"_a);
+
+    m.def(
+        "heavy_ball",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double momentum,
+           std::string_view kernel, std::vector<double> parameters, double scale, bool isotropic) {
+            Map const map = kernel_of(kernel, parameters.size());
+            return heavy_ball(shape_of(runs, size, dtype), lr, momentum, {map, std::move(parameters), scale, isotropic});
+        },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
+        "scale"_a, "isotropic"_a);
+    m.def(
+        "nesterov",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
+            return nesterov(shape_of(runs, size, dtype), lr);
+        },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+    m.def(
+        "clipped",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double max_step, double momentum,
+           double nu) { return clipped(shape_of(runs, size, dtype), lr, max_step, momentum, nu); },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "max_step"_a, "momentum"_a, "nu"_a);
+    m.def(
+        "adgd",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
+            return adgd(shape_of(runs, size, dtype), lr);
+        },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+    m.def(
+        "adgd_accel",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
+            return adgd_accel(shape_of(runs, size, dtype), lr);
+        },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+}
+
+}  // namespace npgm

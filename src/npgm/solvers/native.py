@@ -1,0 +1,158 @@
+"""Where all runs of a call of `minimize` are, as NumPy arrays between which the native module steps.
+
+It has the steps of npgm's own methods in float32 and float64; `npgm.solvers.iterate` defines what they do.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from npgm import _native
+from npgm._array import Array, Bools, Floats
+from npgm.references import Isotropic, Reference, Separable
+from npgm.solvers.iterate import not_finite
+from npgm.solvers.method import Method
+from npgm.solvers.methods.adgd import AdGD
+from npgm.solvers.methods.adgd_accel import AdGDAccel
+from npgm.solvers.methods.clipped_gd import ClippedGD
+from npgm.solvers.methods.gd import GD
+from npgm.solvers.methods.gdm import GDM
+from npgm.solvers.methods.nesterov import Nesterov
+from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.objective import Objective
+
+_RULES: dict[type[Method], str] = {
+    GD: "heavy_ball",
+    GDM: "heavy_ball",
+    NPGM: "heavy_ball",
+    Nesterov: "nesterov",
+    ClippedGD: "clipped",
+    AdGD: "adgd",
+    AdGDAccel: "adgd_accel",
+}
+"""The native module's name for the step of a class. A subclass may take another one, so it is not meant."""
+
+
+class NativeIterate:
+    """An `npgm.solvers.iterate.Iterate` that allocates nothing once it is made.
+
+    The points take turns in two arrays. One to which somebody else holds a reference by then, such as a function that
+    keeps the points it was called with, is left alone, and another takes its place.
+    """
+
+    def __init__(self, objective: Objective, stepper: Any) -> None:
+        self.objective, self.stepper = objective, stepper
+        self.here, self.there = _Place(objective), _Place(objective)
+        self.here.x[...] = objective.unflatten(objective.x0)
+        self._arrive(self.here)
+
+    @property
+    def x(self) -> Array:
+        return self.here.x.reshape(self.objective.runs, -1)
+
+    @property
+    def grad(self) -> Array:
+        return self.here.grad.reshape(self.objective.runs, -1)
+
+    @property
+    def f(self) -> Floats:
+        return self.here.f
+
+    @property
+    def grad_norm(self) -> Floats:
+        return self.here.grad_norm
+
+    def advance(self, running: Bools | None) -> Bools | None:
+        here, there = self.here, self.there
+        last_address = there.x_address
+        if there.is_held:
+            last = there.x  # noqa: F841  the step reads it
+            there.renew_x()
+        self.stepper.step(
+            here.x_address,
+            here.grad_address,
+            last_address,
+            there.grad_address,
+            there.x_address,
+            here.grad_norm_address,
+            0 if running is None else running.ctypes.data,
+        )
+        self._arrive(there)
+        self.here, self.there = there, here
+        if not math.isnan(self.least):
+            return None
+        failed = not_finite(self)
+        self.here = there.replaced(here, failed)
+        return failed
+
+    def _arrive(self, place: _Place) -> None:
+        value, grad = self.objective(place.x)
+        place.f[...] = value
+        place.grad[...] = grad
+        self.least = self.stepper.measure(place.grad_address, place.f_address, place.grad_norm_address)
+
+
+class _Place:
+    """The arrays for one point of each run, in the shape that the user's function sees, and their addresses."""
+
+    def __init__(self, objective: Objective) -> None:
+        self.objective = objective
+        self.grad = np.empty(objective.shape, objective.x0.dtype)
+        self.f, self.grad_norm = np.empty(objective.runs), np.empty(objective.runs)
+        self.grad_address = self.grad.ctypes.data
+        self.f_address, self.grad_norm_address = self.f.ctypes.data, self.grad_norm.ctypes.data
+        self.renew_x()
+
+    def renew_x(self) -> None:
+        """Take another array for the points."""
+        self.x = np.empty_like(self.grad)
+        self.x_address = self.x.ctypes.data
+        self.references = sys.getrefcount(self.x)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody else refers to the array of the points."""
+        return sys.getrefcount(self.x) > self.references
+
+    def replaced(self, other: _Place, runs: Bools) -> _Place:
+        """Return a copy with the entries of ``other`` where ``runs`` holds."""
+        copy = _Place(self.objective)
+        rows = np.reshape(runs, (-1,) + (1,) * (self.x.ndim - 1)) if self.objective.batch else runs[0]
+        for name, where in (("x", rows), ("grad", rows), ("f", runs), ("grad_norm", runs)):
+            getattr(copy, name)[...] = np.where(where, getattr(other, name), getattr(self, name))
+        return copy
+
+
+def stepper(objective: Objective, method: Method) -> Any:
+    """Return the native module's stepper for the method on the arrays of the objective, or None if it has none."""
+    rule, x0 = _RULES.get(type(method)), objective.x0
+    if rule is None or not _native.available() or not isinstance(x0, np.ndarray):
+        return None
+    if x0.dtype not in (np.float32, np.float64):
+        return None
+    options = {name: getattr(method, name) for name in method.options() if name != "reference"}
+    if rule == "heavy_ball":
+        preconditioner = _preconditioner(method.measure)
+        if preconditioner is None:
+            return None
+        options = {"momentum": 0.0} | options | preconditioner
+    return getattr(_native.core(), rule)(objective.runs, x0.size // objective.runs, x0.dtype.name, **options)
+
+
+def _preconditioner(phi: Reference) -> dict[str, Any] | None:
+    """Return φ as the native module takes it; None if it lacks the kernel."""
+    name = _native.kernel_name(phi.kernel)
+    if name is None or type(phi) not in (Isotropic, Separable):
+        return None
+    parameters = [getattr(phi.kernel, field.name) for field in fields(phi.kernel)]  # type: ignore[arg-type]
+    return {
+        "kernel": name,
+        "kernel_parameters": parameters,
+        "scale": phi.scale,
+        "isotropic": type(phi) is Isotropic,
+    }

@@ -1,0 +1,280 @@
+"""The native steps of `minimize` against the methods' own, and whose memory is whose."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import npgm
+from backends import without_native
+from npgm import _native
+from npgm.solvers import Status, registry
+from npgm.solvers.method import build
+from npgm.solvers.native import stepper
+from npgm.solvers.objective import Objective
+
+if not _native.available():
+    pytest.skip("npgm was built without its native module", allow_module_level=True)
+
+KERNELS = [getattr(npgm.kernels, name)() for name in _native.core().kernels] + [npgm.Power(3.0), npgm.Huber(0.1)]
+RULES = {
+    "gd": [{}],
+    "gdm": [{"momentum": 0.9}],
+    "nesterov": [{}],
+    "clipped_gd": [{}, {"max_step": 0.2}, {"max_step": 0.2, "momentum": 0.9, "nu": 0.7}, {"nu": 1.0}],
+    "adgd": [{}],
+    "adgd_accel": [{}],
+    "npgm": [
+        {"momentum": momentum, "reference": lift(kernel, scale=0.3)}
+        for lift, momentum in ((npgm.Isotropic, 0.0), (npgm.Separable, 0.9))
+        for kernel in KERNELS
+    ],
+}
+CASES = [(key, options) for key, each in RULES.items() for options in each]
+
+
+def fun(x):
+    return np.sum(x**4 / 4 + np.cos(x), axis=-1), x**3 - np.sin(x)
+
+
+def objective(x0, batch=False):
+    return Objective(fun, True, (), x0, batch)
+
+
+def points(rows, n, dtype=np.float64):
+    return np.random.default_rng(n).uniform(-2.0, 2.0, (rows, n)).astype(dtype)
+
+
+@pytest.mark.parametrize(("key", "options"), CASES, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_native_step_is_the_methods(key, options, dtype):
+    x0 = points(2, 77, dtype)
+    kwargs = {"method": key, "lr": 1e-2, "maxiter": 6, "tol": 0.0, "batch": True, "history": True, **options}
+    assert stepper(objective(x0, batch=True), build(key, {"lr": 1e-2, **options})) is not None
+    got = npgm.minimize(fun, x0, **kwargs)
+    with without_native():
+        want = npgm.minimize(fun, x0, **kwargs)
+    # a difference of gradients, by which adgd divides, has lost some digits
+    tolerance = (1e4 if "adgd" in key else 64) * float(np.finfo(dtype).eps)
+    assert got.x.dtype == got.jac.dtype == dtype
+    np.testing.assert_allclose(got.x, want.x, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(got.jac, want.jac, rtol=tolerance, atol=4 * tolerance)
+    for name in ("fun", "grad_norm", "stationarity"):
+        np.testing.assert_allclose(got.history[name], want.history[name], rtol=4 * tolerance, atol=4 * tolerance)
+
+
+def test_every_solver_of_the_package_is_native():
+    for key in RULES:
+        method = build(key, {"lr": 0.1} if registry[key].options()["lr"] is ... else {})
+        assert stepper(objective(np.ones(3)), method) is not None
+
+
+def test_what_has_no_native_step_goes_the_general_way():
+    @dataclass(frozen=True)
+    class Other(registry["gd"]):
+        def step(self, xp, x, grad, state):
+            return x - self.lr * xp.sign(grad), None
+
+    class Cosh(npgm.Cosh):
+        def precondition(self, y):
+            return y
+
+    gd = build("gd", {"lr": 0.1})
+    own_kernel = build("npgm", {"lr": 0.1, "reference": npgm.Isotropic(Cosh())})
+    assert stepper(objective(np.ones(3)), Other(0.1)) is None
+    assert stepper(objective(np.ones(3)), own_kernel) is None
+    for x0 in (np.ones(3, np.float16), np.ones(3, np.longdouble), np.ones(3, ">f8"), torch.ones(3)):
+        assert stepper(objective(x0), gd) is None
+    with without_native():
+        assert stepper(objective(np.ones(3)), gd) is None
+        assert npgm.minimize(fun, np.ones(3), method="gd", lr=0.1).success
+
+
+@settings(max_examples=60)
+@given(
+    case=st.sampled_from(CASES),
+    shape=st.sampled_from([(), (1,), (2,), (7, 1), (3, 11), (100,)]),
+    runs=st.integers(0, 3),
+    ended=st.booleans(),
+    size=st.sampled_from(
+        [(np.float64, exponent) for exponent in (-300, -150, 0, 100, 300)]
+        + [(np.float32, exponent) for exponent in (-35, -15, 0, 15, 37)]
+    ),
+)
+def test_the_two_ways_agree_for_any_shape_and_size(case, shape, runs, ended, size):
+    """On a quadratic of curvatures 1 to 2, from a start of any size; of a batch, one run may have ended at once."""
+    key, options = case
+    dtype, exponent = size
+    shape = (runs, *shape) if runs else shape
+    x0 = (np.random.default_rng(0).uniform(0.5, 1.0, shape) * 10.0**exponent).astype(dtype)
+    if runs and ended:
+        x0[0] = 0.0
+    curvature = np.linspace(1.0, 2.0, x0.size // max(runs, 1), dtype=dtype).reshape(shape[1:] if runs else shape)
+
+    def quadratic(x):
+        g = curvature * x
+        axes = tuple(range(1, x.ndim)) if runs else None
+        return np.sum(np.abs(g) / x.size, axis=axes), g
+
+    kwargs = {"method": key, "lr": 0.125, "maxiter": 5, "tol": 0.0, "batch": bool(runs), **options}
+    got = npgm.minimize(quadratic, x0, **kwargs)
+    with without_native():
+        want = npgm.minimize(quadratic, x0, **kwargs)
+    tolerance = (1e6 if "adgd" in key else 1e3) * float(np.finfo(dtype).eps)
+    np.testing.assert_allclose(got.x, want.x, rtol=tolerance, atol=tolerance * float(np.max(np.abs(x0))))
+    for name in ("nit", "status", "nfev", "success"):
+        np.testing.assert_array_equal(got[name], want[name])
+    assert got.message == want.message
+    assert np.shape(got.x) == np.shape(got.jac) == shape
+
+
+@pytest.mark.parametrize("instructions", _native.core().instruction_sets())
+def test_every_instruction_set_takes_the_step(instructions):
+    core = _native.core()
+    kwargs = {"lr": 1e-2, "momentum": 0.5, "reference": npgm.reference("separable-cosh"), "maxiter": 5, "tol": 0.0}
+    want = npgm.minimize(fun, points(1, 300)[0], **kwargs)
+    core.use_instruction_set(instructions)
+    try:
+        got = npgm.minimize(fun, points(1, 300)[0], **kwargs)
+    finally:
+        core.use_instruction_set(core.instruction_sets()[0])
+    np.testing.assert_allclose(got.x, want.x, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_norms_neither_overflow_nor_underflow(dtype):
+    fine = np.finfo(dtype)
+    tiny, large = float(fine.smallest_subnormal), float(fine.max)
+    direction = np.array([3.0, -4.0, 0.0])
+    kwargs = {"method": "gd", "lr": 0.5, "maxiter": 0, "tol": 0.0, "history": True}
+    for size in (tiny, 8 * float(fine.tiny), 1e-30, 1.0, 1e30, large / 8):
+        g = (direction * size).astype(dtype)
+        res = npgm.minimize(lambda x, g=g: (0.0, g), np.ones(3, dtype), **kwargs)
+        np.testing.assert_allclose(res.history["grad_norm"], 5.0 * size, rtol=2 * float(fine.eps))
+    for bad in ([large] * 4, [1.0, np.inf, 0.0, 0.0], [0.0, 0.0, np.nan, 1.0]):
+        g = np.array(bad, dtype)
+        with pytest.raises(ValueError, match="fun or its gradient is not finite at x0"):
+            npgm.minimize(lambda x, g=g: (0.0, g), np.ones(4, dtype), **kwargs)
+
+
+KEPT = {
+    "itself": lambda x: x,
+    "a part": lambda x: x[:],
+    "another shape": lambda x: x.reshape(1, -1),
+    "a buffer": memoryview,
+    "a tensor": torch.from_numpy,
+}
+
+
+@pytest.mark.parametrize("how", KEPT)
+def test_points_that_a_function_keeps_stay_as_they_were(how):
+    kept, copies = [], []
+
+    def keeping(x):
+        kept.append(KEPT[how](x))
+        copies.append(x.copy())
+        return fun(x)
+
+    res = npgm.minimize(keeping, points(1, 5)[0], lr=1e-2, maxiter=30, tol=0.0)
+    assert res.nit == 30
+    for point, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(np.ravel(np.asarray(point)), copy)
+    assert len(np.unique(copies, axis=0)) == 31
+
+
+def test_points_that_nobody_keeps_take_turns_in_two_arrays():
+    addresses = set()
+
+    def watching(x):
+        addresses.add(x.ctypes.data)
+        return fun(x)
+
+    npgm.minimize(watching, points(1, 5)[0], lr=1e-2, maxiter=30, tol=0.0)
+    assert len(addresses) == 2
+
+
+def test_the_last_point_may_be_kept_as_caches_do():
+    last = [None, None]
+    calls = []
+
+    def value(x):
+        evaluate(x)
+        return last[1][0]
+
+    def evaluate(x):
+        if x is not last[0]:
+            calls.append(x.copy())
+            last[:] = x, fun(x)
+
+    def gradient(x):
+        evaluate(x)
+        return last[1][1]
+
+    got = npgm.minimize(value, points(1, 5)[0], jac=gradient, lr=1e-2, maxiter=30, tol=0.0)
+    want = npgm.minimize(fun, points(1, 5)[0], lr=1e-2, maxiter=30, tol=0.0)
+    np.testing.assert_array_equal(got.x, want.x)
+    assert len(calls) == 31
+
+
+def test_a_divergence_takes_back_one_run_and_no_point_that_is_kept():
+    kept, copies = [], []
+
+    def holed(x):
+        kept.append(x)
+        copies.append(x.copy())
+        f = 0.5 * np.sum(x * x, axis=-1)
+        return np.where(f < 1.0, np.nan, f), x
+
+    starts = np.array([[4.0, 0.0], [64.0, 0.0], [0.0, 32.0]])
+    res = npgm.minimize(holed, starts, method="gd", lr=0.5, batch=True, maxiter=4, tol=0.0, history=True)
+    np.testing.assert_array_equal(res.status, [Status.DIVERGED, Status.MAXITER, Status.MAXITER])
+    np.testing.assert_array_equal(res.nit, [2, 4, 4])
+    np.testing.assert_array_equal(res.x, [[2.0, 0.0], [4.0, 0.0], [0.0, 2.0]])
+    np.testing.assert_array_equal(res.jac, res.x)
+    np.testing.assert_array_equal(res.fun, [2.0, 8.0, 2.0])
+    assert np.isfinite(res.history["fun"]).all()
+    for point, copy in zip(kept, copies, strict=True):
+        np.testing.assert_array_equal(point, copy)
+
+
+@pytest.mark.parametrize(("key", "options"), [(key, each[-1]) for key, each in RULES.items()], ids=str)
+def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key, options):
+    n = 1_000_000
+    gradient = np.empty(n)
+    curvature = np.linspace(1.0, 2.0, n)
+    peaks = []
+
+    def watched(x):
+        np.multiply(curvature, x, out=gradient)
+        peaks.append(tracemalloc.get_traced_memory())
+        tracemalloc.reset_peak()
+        return 0.5 * float(gradient @ x), gradient
+
+    gc.collect()
+    tracemalloc.start()
+    try:
+        npgm.minimize(watched, np.ones(n), method=key, lr=0.1, maxiter=6, tol=0.0, **options)
+    finally:
+        tracemalloc.stop()
+    # what was held at most between two evaluations, above what was held at the first of them
+    growth = [peak - before for (before, _), (_, peak) in pairwise(peaks)]
+    assert len(growth) >= 4
+    assert max(growth) < n * 8 / 10
+
+
+def test_a_stepper_that_does_not_exist_is_refused():
+    core, phi = _native.core(), {"scale": 1.0, "isotropic": True}
+    with pytest.raises(ValueError, match="step in float32 and float64"):
+        core.nesterov(1, 3, "float16", lr=0.1)
+    with pytest.raises(ValueError, match="no native step for the kernel Sine"):
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Sine", kernel_parameters=[], **phi)
+    with pytest.raises(ValueError, match="no native step for the kernel Huber with 0 parameters"):
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Huber", kernel_parameters=[], **phi)
