@@ -35,18 +35,23 @@ def addresses(arrays):
     return [a.ctypes.data for a in arrays]
 
 
-def update(xs, gs, ms=(), **options):
+def tensors(xs, gs, ms=(), **dtypes):
+    dtypes = {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | dtypes
+    return core.Tensors(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **dtypes)
+
+
+def step(arrays, **options):
     defaults = {"kernel": "", "factors": [], "gradient_factor": 1.0, "coupled_decay": 0.0, "scale": 1.0, "weight": 1.0}
-    defaults |= {"shrink": 1.0, "lr": 1.0, "threads": 1}
-    options = defaults | {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | options
-    core.update(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **options)
+    core.update(arrays, **defaults | {"shrink": 1.0, "lr": 1.0, "threads": 1} | options)
+
+
+def update(xs, gs, ms=(), **options):
+    step(tensors(xs, gs, ms), **options)
 
 
 def measure(gs, xs=None, **options):
-    defaults = {"dtype": str(gs[0].dtype), "gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False}
-    xs = gs if xs is None else xs
-    options = defaults | {"threads": 1} | options
-    return np.array(core.measure(addresses(xs), addresses(gs), [g.size for g in gs], **options))
+    defaults = {"gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False, "threads": 1}
+    return np.array(core.measure(tensors(gs if xs is None else xs, gs), **defaults | options))
 
 
 def precondition(kernel, y, scale=1.0):
@@ -280,28 +285,42 @@ def test_arrays_that_share_memory_move_in_their_order():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtype": "int32"}, "no fused step for the dtype int32"),
         ({"kernel": "Sine"}, "no fused step for the kernel Sine"),
-        ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
-        ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
         ({"factors": [1.0]}, "a separable one none"),
         ({"kernel": "", "factors": [1.0, 2.0, 3.0]}, "one for each tensor"),
     ],
     ids=str,
 )
-def test_what_is_not_supported_is_refused(change, message):
+def test_steps_that_are_not_supported_are_refused(change, message):
     x, g, m = (np.ones(4) for _ in range(3))
     with pytest.raises(ValueError, match=message):
         update([x], [g], [m], **{"kernel": "Cosh", **change})
+    np.testing.assert_array_equal(x, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "int32"}, "no fused step for the dtype int32"),
+        ({"momentum_dtype": "int32"}, "no fused step for the dtype int32"),
+        ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
+        ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
+    ],
+    ids=str,
+)
+def test_tensors_that_are_not_supported_are_refused(change, message):
+    x, g, m = (np.ones(4) for _ in range(3))
+    with pytest.raises(ValueError, match=message):
+        step(tensors([x], [g], [m], **change), kernel="Cosh")
     with pytest.raises(ValueError, match="as many gradients"):
-        core.update([x.ctypes.data], [], [], [4], dtype="float64", momentum_dtype="", kernel="Cosh", factors=[],
-                    gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=1)  # fmt: skip
+        step(core.Tensors([x.ctypes.data], [], [], [4], dtype="float64"), kernel="Cosh")
     with pytest.raises(ValueError, match="does not have the instruction set sse9"):
         core.use_instruction_set("sse9")
     np.testing.assert_array_equal(x, 1)
 
 
 def test_nothing_at_all_is_a_step_too():
-    core.update([], [], [], [], dtype="float32", momentum_dtype="", kernel="Log", factors=[], gradient_factor=1.0,
-                coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=2)  # fmt: skip
-    assert core.measure([], [], [], dtype="float32", gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2) == ([0.0], [0.0])  # fmt: skip
+    nothing = core.Tensors([], [], [], [], dtype="float32")
+    step(nothing, kernel="Log", threads=2)
+    norms = core.measure(nothing, gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2)
+    assert norms == ([0.0], [0.0])

@@ -128,12 +128,6 @@ NPGM_INLINE T polynomial(T const (&c)[size], T z) {
         return madd(polynomial<i + 1>(c, z), z, c[i]);
 }
 
-// Parts of the logarithm of 2; the first times an exponent is not rounded.
-template <class T>
-constexpr T ln2_high = sizeof(T) == 4 ? T(0x1.62e3p-1) : T(0x1.62e42feep-1);
-template <class T>
-constexpr T ln2_low = sizeof(T) == 4 ? T(0x1.2fefa2p-17) : T(0x1.a39ef35793c76p-33);
-
 // The k for which a positive normal v is 2^k w with w in [√½, √2), off by the bias: as bits, and as a number.
 template <class T>
 NPGM_INLINE Bits<T> biased_exponent(T v) {
@@ -146,45 +140,51 @@ NPGM_INLINE T exponent(Bits<T> biased) {
     return from_bits<T>(to_bits(shift) | biased) - (shift + Format<T>::bias);
 }
 
-// arsinh(a) for a >= 0, within 2 units in the last place. All polynomials are Chebyshev interpolants.
+// arsinh(a) for a >= 0, within 2 units in the last place.
 
-// Below asinh_near, by (arsinh(a) - a)/a³ as a polynomial of a².
+// Below asinh_near, by (arsinh(a) - a)/a³ as the polynomial of a² with the least relative error in arsinh.
 constexpr float asinh_near = 1.1752f;  // where arsinh becomes 1
 NPGM_INLINE float asinh_below(float a) {
     constexpr float c[] = {
-        -0x1.555554p-3f, 0x1.333278p-4f, -0x1.6d92e0p-5f, 0x1.ef06eep-6f, -0x1.606706p-6f,
-        0x1.e0d59cp-7f, -0x1.162708p-7f, 0x1.db8b12p-9f, -0x1.fd1ee4p-11f, 0x1.f3af32p-14f,
+        -0x1.55543ap-3f, 0x1.32fa7cp-4f, -0x1.69c1a2p-5f, 0x1.ce6402p-6f,
+        -0x1.11a2f6p-6f, 0x1.f7db7ep-8f, -0x1.28af62p-9f, 0x1.4172e2p-12f,
     };
     float const square = a * a;
     return madd(a * square, polynomial(c, square), a);
 }
 
-// Finite and not below asinh_near: ln(a + √(1+a²)), with (ln(1+f) - f)/f² as a polynomial of f.
+// Finite and not below asinh_near: ln(a + √(1+a²)), with (ln(1+f) - f)/f² as the polynomial of f with the least error
+// in the logarithm. `bounded` is whether it is below asinh_big, from where on it is ln(2a).
+constexpr float asinh_big = 0x1p32f;
+template <bool bounded>
 NPGM_INLINE float asinh_beyond(float a) {
-    constexpr float big = 0x1p32f;  // from here on it is ln(2a)
     constexpr float c[] = {
-        -0x1.fffffep-2f, 0x1.555554p-2f, -0x1.00020cp-2f, 0x1.99a012p-3f, -0x1.548382p-3f,
-        0x1.22ea5ap-3f, -0x1.0cda32p-3f, 0x1.048f72p-3f, -0x1.3a4ff6p-4f,
+        -0x1.0000c4p-1f, 0x1.555a64p-2f, -0x1.ff35f6p-3f, 0x1.974fdcp-3f,
+        -0x1.62d626p-3f, 0x1.4e8dc8p-3f, -0x1.9b0438p-4f,
     };
-    float const v = a < big ? a + root(madd(a, a, 1.0f)) : 0.25f * a;
+    constexpr float ln2 = 0x1.62e43p-1f;  // off by 0.03 units in the last place, so that it needs no second part
+    bool const small = bounded || a < asinh_big;
+    float const v = small ? a + root(madd(a, a, 1.0f)) : 0.25f * a;
     std::uint32_t const biased = biased_exponent(v);
-    float const k = exponent<float>(biased) + (a < big ? 0.0f : 3.0f);
+    float const k = exponent<float>(biased) + (small ? 0.0f : 3.0f);
     // v / 2^k, whose difference from 1 is not rounded
     float const f = from_bits<float>(to_bits(v) - (biased << 23) + to_bits(1.0f)) - 1.0f;
-    float const logarithm = madd(f * f, polynomial(c, f), madd(k, ln2_low<float>, f));
-    return madd(k, ln2_high<float>, logarithm);
+    return madd(k, ln2, madd(f * f, polynomial(c, f), f));
 }
 
-NPGM_INLINE float asinh_finite(float a) { return a < asinh_near ? asinh_below(a) : asinh_beyond(a); }
+NPGM_INLINE float asinh_moderate(float a) { return a < asinh_near ? asinh_below(a) : asinh_beyond<true>(a); }
+NPGM_INLINE float asinh_finite(float a) { return a < asinh_near ? asinh_below(a) : asinh_beyond<false>(a); }
 
 // The same in double precision, where a polynomial of a would have too many terms: ln(1 + t) for
-// t = a + a²/(1 + √(1+a²)), and with 1 + t = 2^k (1 + f) and s = f/(2+f), ln(1+f) = 2s + s z R(z) for z = s².
+// t = a + a²/(1 + √(1+a²)), and with 1 + t = 2^k (1 + f) and s = f/(2+f), ln(1+f) = 2s + s z R(z) for z = s², where R is
+// a Chebyshev interpolant.
 NPGM_INLINE double asinh_finite(double a) {
     constexpr double big = 0x1p64;
     constexpr double r[] = {
         0x1.5555555555555p-1, 0x1.9999999999a39p-2, 0x1.2492492476a1ap-2, 0x1.c71c7201a55d7p-3,
         0x1.745cf8e4bba1bp-3, 0x1.3b1c3c1c81c8fp-3, 0x1.0fbde0f4ad17bp-3, 0x1.0c0aff044a970p-3,
     };
+    constexpr double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;  // k ln2_high is not rounded
     double const b = a < big ? a : big, square = b * b;
     double const t = a < big ? b + square / (1.0 + root(1.0 + square)) : 0.25 * a;
     std::uint64_t const biased = biased_exponent(1.0 + t);
@@ -193,8 +193,8 @@ NPGM_INLINE double asinh_finite(double a) {
     double const f = madd(t, scale, scale - 1.0);  // the rounding of 1 + t does not enter
     double const s = f / (2.0 + f), z = s * s, half_square = 0.5 * f * f;
     // 2s = f - s f
-    double const tail = madd(s, madd(z, polynomial(r, z), half_square), k * ln2_low<double>);
-    return madd(k, ln2_high<double>, f - (half_square - tail));
+    double const tail = madd(s, madd(z, polynomial(r, z), half_square), k * ln2_low);
+    return madd(k, ln2_high, f - (half_square - tail));
 }
 
 }  // namespace

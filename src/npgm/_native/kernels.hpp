@@ -3,7 +3,8 @@
 // To add one, write it here and enter it in `NPGM_KERNELS` of loops.hpp.
 //
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
-// how (`precondition_near`, with the same results as `precondition` has there).
+// how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
+// needed for very large ones alone.
 #pragma once
 
 #include "arithmetic.hpp"
@@ -13,8 +14,9 @@ namespace {
 
 struct Cosh {
     static constexpr float limit = 1.0f;
-    static constexpr float near = asinh_near;
+    static constexpr float near = asinh_near, moderate = asinh_big;
     NPGM_INLINE static float precondition_near(float a) { return asinh_below(a); }
+    NPGM_INLINE static float precondition_moderate(float a) { return asinh_moderate(a); }
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return asinh_finite(a);
