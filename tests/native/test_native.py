@@ -256,6 +256,23 @@ def test_results_are_the_same_for_any_number_of_threads_and_any_place_in_memory(
         np.testing.assert_array_equal(other, seen[0])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("scale", [1.0, 0.3, 1e-37])
+def test_an_entry_moves_the_same_whatever_is_beside_it(kernel, scale):
+    rng = np.random.default_rng(0)
+    y = (scale * np.geomspace(1e-3, 1e3, 5000) * rng.choice([-1, 1], 5000)).astype(np.float32)
+    want = precondition(kernel, y, scale)
+    for beside in (0.0, 1e5 * scale, 3e38, np.inf, np.nan):  # which decide on how a strip is gone through
+        mixed = np.stack([y, np.full_like(y, beside)], axis=1).ravel()
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(precondition(kernel, mixed, scale)[::2], want)
+    # nor whether the step is the plain one
+    u, m = np.zeros_like(y), np.zeros_like(y)
+    update([u], [-y], [m], kernel=kernel, scale=scale, gradient_factor=-1.0, lr=-1.0)
+    np.testing.assert_array_equal(u, want)
+    np.testing.assert_array_equal(m, want)
+
+
 def test_memory_that_overlaps_is_refused():
     a, b = np.ones(10), np.ones(10)
     before = a.copy()
@@ -272,10 +289,11 @@ def test_memory_that_overlaps_is_refused():
     np.testing.assert_array_equal(a, 0)
 
 
-def test_arrays_that_share_memory_move_in_their_order():
+@pytest.mark.parametrize("options", [{"kernel": "Quadratic"}, {"factors": [1.0]}], ids=str)
+def test_arrays_that_share_memory_move_in_their_order(options):
     size = 300_000
     memory, gradient = np.ones(size + 100), np.full(size, 0.5)
-    update([memory[100:], memory[:size]], [gradient, gradient], kernel="Quadratic", shrink=2.0, threads=2)
+    update([memory[100:], memory[:size]], [gradient, gradient], **options, shrink=2.0, threads=2)
     want = np.ones(size + 100)
     want[100:] = 2 * want[100:] - 0.5
     want[:size] = 2 * want[:size] - 0.5

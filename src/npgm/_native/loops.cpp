@@ -176,10 +176,12 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
         return scaled;
     };
 
-    T largest[lanes] = {};
+    // floats as bits, see range_of; few instruction sets have a maximum of longer integers
+    using Magnitude = std::conditional_t<sizeof(T) == 4, std::int32_t, T>;
+    Magnitude largest[lanes] = {};
     double squares[lanes] = {}, unit = 1.0, inverse = 1.0;
     auto const take_largest = [&](std::size_t lane, T value) __attribute__((always_inline)) {
-        T const a = absolute(value);
+        auto const a = __builtin_bit_cast(Magnitude, absolute(value));
         largest[lane] = a > largest[lane] ? a : largest[lane];
     };
     auto const take_square = [&](std::size_t lane, T value) __attribute__((always_inline)) {
@@ -198,9 +200,9 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
         for (std::size_t lane = 0; i + lane < n; ++lane) take(lane, y(i + lane));
     };
     auto const maximum = [&] {
-        T result = largest[0];
-        for (T value : largest) result = value > result ? value : result;
-        return result;
+        Magnitude result = 0;
+        for (Magnitude value : largest) result = value > result ? value : result;
+        return __builtin_bit_cast(T, result);
     };
 
     if constexpr (sizeof(T) == 8) {
