@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import array_api_compat.numpy
 import array_api_compat.torch
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import _default_to_fused_or_foreach
@@ -383,16 +385,29 @@ class Fused(Block):
         norm: Tensor = self.ratios * (torch.where(scaled, self.maxima, 1.0) / m)
         return norm
 
+    def host_coefficient(self) -> Tensor:
+        """The result of `_coefficients` where this block is all of a vector.
+
+        By NumPy: operations on a few numbers take a tenth of the time that they take by torch.
+        """
+        phi, maxima, q = self.batch.reference, self.maxima.numpy(), self.ratios.numpy()
+        assert isinstance(phi, Isotropic)
+        with np.errstate(all="ignore"):
+            m = np.where((maxima > 0) & np.isfinite(maxima), maxima, 1.0)
+            return norms.finite(torch.from_numpy(phi.factor(array_api_compat.numpy, m, q) / m))
+
     def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
         phi, lr = self.batch.reference, self.batch.lr
+        if self.native is None:
+            # a product, since a float by itself would be compiled in as a constant
+            lr = (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(())
         call = torch.ops.npgm.step_ if self.native is None else partial(fused.step_, tensors=self.native)
         call(
             self.parameters,
             self.gradients,
             self.buffers,
             coefficient,
-            # a product, since a float by itself would be compiled in as a constant
-            (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(()),
+            lr,
             self.grad_scale,
             None if keep is None else keep.to("cpu"),
             kernel="" if isinstance(phi, Isotropic) else fused.kernel(phi),
@@ -437,13 +452,18 @@ def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
 def _coefficients(maxima: dict[Block, Tensor]) -> dict[Block, Tensor]:
     """Return, for each block with an isotropic φ, the numbers by which ∇φ* multiplies its gradients."""
     units: defaultdict[Any, list[Block]] = defaultdict(list)
+    coefficients: dict[Block, Tensor] = {}
     for block in maxima:
         if isinstance(block.batch.reference, Isotropic):
             key = {"global": None, "group": block.index, "tensor": block}[block.batch.scope]
             units[key].append(block)
-    members = list(units.values())
+    members = []
+    for unit in units.values():
+        if len(unit) == 1 and isinstance(unit[0], Fused) and unit[0].native is not None:
+            coefficients[unit[0]] = unit[0].host_coefficient()
+        else:
+            members.append(unit)
     results = norms.scaled_norms(members, [[maxima[block] for block in unit] for unit in members])
-    coefficients = {}
     for unit, (m, q) in zip(members, results, strict=True):
         by_group: dict[int, norms.Narrowed] = {}
         for block in unit:

@@ -197,7 +197,7 @@ def step_(
     gradients: list[Tensor],
     momentum: list[Tensor],
     factors: Tensor | None,
-    lr: Tensor,
+    lr: float | Tensor,
     grad_scale: Tensor | None,
     keep: Tensor | None,
     *,
@@ -212,7 +212,7 @@ def step_(
     """Take the step of `npgm.torch.NPGM`, unless ``keep`` is False; ``tensors`` as in `norms`."""
     if keep is not None and not keep.item():
         return
-    rate = float(lr.item())
+    rate = float(lr)
     torch.autograd.graph.increment_version([*parameters, *momentum])
     _native.core().update(
         tensors or addresses(parameters, gradients, momentum),
