@@ -53,9 +53,9 @@ std::vector<Block> blocks_of(std::span<std::size_t const> sizes) {
     return blocks;
 }
 
-// Call `work(i)` for each block, on up to `threads` threads; if `backwards`, from the last chunk to the first.
+// Call `work(i)` for each block, on up to `threads` threads.
 template <class Work>
-void for_each(std::vector<Block> const& blocks, [[maybe_unused]] int threads, bool backwards, Work const& work) {
+void for_each(std::vector<Block> const& blocks, [[maybe_unused]] int threads, Work const& work) {
     std::size_t total = 0;
     std::vector<std::size_t> starts;  // of chunks
     for (std::size_t i = 0; i < blocks.size(); ++i) {
@@ -66,10 +66,8 @@ void for_each(std::vector<Block> const& blocks, [[maybe_unused]] int threads, bo
     starts.push_back(blocks.size());
     std::atomic<std::size_t> next{0};
     auto const take = [&] {
-        for (std::size_t taken; (taken = next.fetch_add(1, std::memory_order_relaxed)) < chunks;) {
-            std::size_t const chunk = backwards ? chunks - 1 - taken : taken;
+        for (std::size_t chunk; (chunk = next.fetch_add(1, std::memory_order_relaxed)) < chunks;)
             for (std::size_t i = starts[chunk]; i < starts[chunk + 1]; ++i) work(i);
-        }
     };
 #if defined(_OPENMP)
     int const useful = static_cast<int>(std::min<std::size_t>(chunks, static_cast<std::size_t>(std::max(threads, 1))));
@@ -170,13 +168,10 @@ void update(Tensors const& tensors, Map map, Step const& step, std::span<double 
         throw std::invalid_argument("an isotropic step needs one factor, or one for each tensor; a separable one none");
     Update* const loop = chosen.load()->update(map, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
-    bool const ordered = overlaps(tensors);
-    if (ordered) threads = 1;
-    // the gradients that were measured last for an isotropic φ are still in the caches
-    bool const backwards = map == Map::isotropic && !ordered;
+    if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
-    for_each(blocks, threads, backwards, [&](std::size_t i) {
+    for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
         loop(at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
              tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size,
@@ -193,7 +188,7 @@ std::vector<Norm> measure(Tensors const& tensors, Step const& step, bool per_ten
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype);
     std::vector<Moments> parts(blocks.size());
-    for_each(blocks, threads, false, [&](std::size_t i) {
+    for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
         parts[i] = loop(at<void>(tensors.parameters[tensor], offset, bytes),
                         at<void>(tensors.gradients[tensor], offset, bytes), size, step);
