@@ -315,6 +315,10 @@ def test_tables_of_functions_of_other_versions_are_passed_over():
     ]:
         given = capsule(ctypes.addressof(table), b"dlpack_exchange_api", None)
         assert (_native.core().Exchange.of(given, (torch.Tensor,)) is not None) == known
+    with pytest.raises(ValueError, match="at least one type"):
+        _native.core().Exchange.of(given, ())
+    with pytest.raises(ValueError, match="incorrect name"):
+        _native.core().Exchange.of(capsule(ctypes.addressof(earlier), b"another", None), (torch.Tensor,))
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])

@@ -48,6 +48,9 @@ class Exchange:
         Args:
             table: the ``__dlpack_c_exchange_api__`` that the types have in common.
             types: what its functions are given; a subclass may keep something else in the memory.
+
+        Raises:
+            ValueError: if ``table`` is another capsule, or there are no types.
         """
 
     def tensors(self, parameters: list[Any], gradients: list[Any], momentum: list[Any]) -> Tensors | None:

@@ -1,8 +1,7 @@
 #include "exchange.hpp"
 
-#include <nanobind/ndarray.h>
-
 #include <algorithm>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -74,6 +73,7 @@ bool same_layout(DLTensor const& a, DLTensor const& b) {
 }  // namespace
 
 std::optional<Exchange> Exchange::of(nb::capsule table, nb::tuple types) {
+    if (types.size() == 0) throw std::invalid_argument("there must be at least one type of tensors");
     for (auto const* functions = static_cast<DLPackFunctions const*>(table.data("dlpack_exchange_api"));
          functions != nullptr; functions = functions->earlier)
         if (functions->major == 1 && functions->lend != nullptr) return Exchange(functions, types);

@@ -84,9 +84,9 @@ private:
     T first, second;
 };
 
-// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of
-// all arguments of the preconditioner, and a `plain` step one that neither decays nor changes the gradients. Every number that the loop needs is a local one: what is a member of something
-// in memory would be read again in each turn.
+// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
+// arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
+// needs is a local one: what is a member of something in memory would be read again in each turn.
 template <class P, class M, bool plain, Range range, class Preconditioner>
 [[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
