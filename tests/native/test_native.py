@@ -47,26 +47,24 @@ def named(kernel):
     return {"kernel": type(kernel).__name__, "kernel_parameters": list(dataclasses.astuple(kernel))}
 
 
+def tensors(xs, gs, ms=(), **dtypes):
+    dtypes = {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | dtypes
+    return core.Tensors(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **dtypes)
+
+
+def step(arrays, **options):
+    defaults = {"kernel": "", "kernel_parameters": [], "factors": [], "gradient_factor": 1.0, "coupled_decay": 0.0}
+    defaults |= {"scale": 1.0, "weight": 1.0, "shrink": 1.0, "lr": 1.0, "threads": 1}
+    core.update(arrays, **defaults | options)
+
+
 def update(xs, gs, ms=(), **options):
-    defaults = {
-        "kernel": "",
-        "kernel_parameters": [],
-        "factors": [],
-        "gradient_factor": 1.0,
-        "coupled_decay": 0.0,
-        "scale": 1.0,
-        "weight": 1.0,
-    }
-    defaults |= {"shrink": 1.0, "lr": 1.0, "threads": 1}
-    options = defaults | {"dtype": str(xs[0].dtype), "momentum_dtype": str(ms[0].dtype) if ms else ""} | options
-    core.update(addresses(xs), addresses(gs), addresses(ms), [x.size for x in xs], **options)
+    step(tensors(xs, gs, ms), **options)
 
 
 def measure(gs, xs=None, **options):
-    defaults = {"dtype": str(gs[0].dtype), "gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False}
-    xs = gs if xs is None else xs
-    options = defaults | {"threads": 1} | options
-    return np.array(core.measure(addresses(xs), addresses(gs), [g.size for g in gs], **options))
+    defaults = {"gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False, "threads": 1}
+    return np.array(core.measure(tensors(gs if xs is None else xs, gs), **defaults | options))
 
 
 def precondition(kernel, y, scale=1.0):
@@ -305,6 +303,23 @@ def test_results_are_the_same_for_any_number_of_threads_and_any_place_in_memory(
         np.testing.assert_array_equal(other, seen[0])
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("scale", [1.0, 0.3, 1e-37])
+def test_an_entry_moves_the_same_whatever_is_beside_it(kernel, scale):
+    rng = np.random.default_rng(0)
+    y = (scale * np.geomspace(1e-3, 1e3, 5000) * rng.choice([-1, 1], 5000)).astype(np.float32)
+    want = precondition(kernel, y, scale)
+    for beside in (0.0, 1e5 * scale, 3e38, np.inf, np.nan):  # which decide on how a strip is gone through
+        mixed = np.stack([y, np.full_like(y, beside)], axis=1).ravel()
+        with np.errstate(invalid="ignore"):
+            np.testing.assert_array_equal(precondition(kernel, mixed, scale)[::2], want)
+    # nor whether the step is the plain one
+    u, m = np.zeros_like(y), np.zeros_like(y)
+    update([u], [-y], [m], kernel=kernel, scale=scale, gradient_factor=-1.0, lr=-1.0)
+    np.testing.assert_array_equal(u, want)
+    np.testing.assert_array_equal(m, want)
+
+
 def test_memory_that_overlaps_is_refused():
     a, b = np.ones(10), np.ones(10)
     before = a.copy()
@@ -321,10 +336,11 @@ def test_memory_that_overlaps_is_refused():
     np.testing.assert_array_equal(a, 0)
 
 
-def test_arrays_that_share_memory_move_in_their_order():
+@pytest.mark.parametrize("options", [{"kernel": "Quadratic"}, {"factors": [1.0]}], ids=str)
+def test_arrays_that_share_memory_move_in_their_order(options):
     size = 300_000
     memory, gradient = np.ones(size + 100), np.full(size, 0.5)
-    update([memory[100:], memory[:size]], [gradient, gradient], kernel="Quadratic", shrink=2.0, threads=2)
+    update([memory[100:], memory[:size]], [gradient, gradient], **options, shrink=2.0, threads=2)
     want = np.ones(size + 100)
     want[100:] = 2 * want[100:] - 0.5
     want[:size] = 2 * want[:size] - 0.5
@@ -334,10 +350,7 @@ def test_arrays_that_share_memory_move_in_their_order():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"dtype": "int32"}, "no fused step for the dtype int32"),
         ({"kernel": "Sine"}, "no fused step for the kernel Sine"),
-        ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
-        ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
         ({"kernel_parameters": [1.0]}, "the number of parameters of the kernel is 0, not 1"),
         ({"kernel": "Power"}, "the number of parameters of the kernel is 1, not 0"),
         ({"kernel": "", "kernel_parameters": [1.0]}, "the number of parameters of the kernel is 0, not 1"),
@@ -346,19 +359,36 @@ def test_arrays_that_share_memory_move_in_their_order():
     ],
     ids=str,
 )
-def test_what_is_not_supported_is_refused(change, message):
+def test_steps_that_are_not_supported_are_refused(change, message):
     x, g, m = (np.ones(4) for _ in range(3))
     with pytest.raises(ValueError, match=message):
         update([x], [g], [m], **{"kernel": "Cosh", **change})
+    np.testing.assert_array_equal(x, 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dtype": "int32"}, "no fused step for the dtype int32"),
+        ({"momentum_dtype": "int32"}, "no fused step for the dtype int32"),
+        ({"momentum_dtype": "float32"}, "no fused step for these dtypes"),
+        ({"momentum_dtype": ""}, "momentum buffers and their dtype must be given together"),
+    ],
+    ids=str,
+)
+def test_tensors_that_are_not_supported_are_refused(change, message):
+    x, g, m = (np.ones(4) for _ in range(3))
+    with pytest.raises(ValueError, match=message):
+        step(tensors([x], [g], [m], **change), kernel="Cosh")
     with pytest.raises(ValueError, match="as many gradients"):
-        core.update([x.ctypes.data], [], [], [4], dtype="float64", momentum_dtype="", kernel="Cosh",
-                    kernel_parameters=[], factors=[], gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=1)  # fmt: skip
+        step(core.Tensors([x.ctypes.data], [], [], [4], dtype="float64"), kernel="Cosh")
     with pytest.raises(ValueError, match="does not have the instruction set sse9"):
         core.use_instruction_set("sse9")
     np.testing.assert_array_equal(x, 1)
 
 
 def test_nothing_at_all_is_a_step_too():
-    core.update([], [], [], [], dtype="float32", momentum_dtype="", kernel="Log", kernel_parameters=[], factors=[],
-                gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=1.0, threads=2)  # fmt: skip
-    assert core.measure([], [], [], dtype="float32", gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2) == ([0.0], [0.0])  # fmt: skip
+    nothing = core.Tensors([], [], [], [], dtype="float32")
+    step(nothing, kernel="Log", threads=2)
+    norms = core.measure(nothing, gradient_factor=1.0, coupled_decay=0.0, per_tensor=False, threads=2)
+    assert norms == ([0.0], [0.0])

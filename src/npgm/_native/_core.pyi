@@ -1,4 +1,5 @@
 from collections.abc import Sequence
+from typing import Any
 
 kernels: list[str]
 """The names of the classes in `npgm.kernels` that have a separable step."""
@@ -10,14 +11,58 @@ def instruction_sets() -> list[str]:
 def use_instruction_set(name: str) -> None:
     """Use another one of `instruction_sets` from now on, for tests and comparisons."""
 
+class Tensors:
+    """Dense arrays that are gone through together. Holds addresses only: it is of use while the memory is there."""
+
+    def __init__(
+        self,
+        parameters: Sequence[int],
+        gradients: Sequence[int],
+        momentum: Sequence[int],
+        sizes: Sequence[int],
+        *,
+        dtype: str,
+        momentum_dtype: str = "",
+    ) -> None:
+        """Take them by the addresses of their entries.
+
+        Args:
+            parameters: the addresses of the arrays; those of the gradients are of the same dtype and order of entries.
+            gradients: as above.
+            momentum: as above, empty for none.
+            sizes: the numbers of entries.
+            dtype: one of `dtypes`; bfloat16 and float16 are computed with in float32.
+            momentum_dtype: ``dtype``, or ``"float32"`` where that is what is computed with; empty for none.
+
+        Raises:
+            ValueError: if there is no such dtype.
+        """
+
+class Exchange:
+    """Takes the tensors of another library by its functions in C, in some tens of nanoseconds for each."""
+
+    @staticmethod
+    def of(table: object, types: tuple[type, ...]) -> Exchange | None:
+        """Return one for objects of exactly these types, or None if the table is of an unknown version.
+
+        Args:
+            table: the ``__dlpack_c_exchange_api__`` that the types have in common.
+            types: what its functions are given; a subclass may keep something else in the memory.
+
+        Raises:
+            ValueError: if ``table`` is another capsule, or there are no types.
+        """
+
+    def tensors(self, parameters: list[Any], gradients: list[Any], momentum: list[Any]) -> Tensors | None:
+        """Return the tensors, or None if they cannot be gone through together.
+
+        That needs objects of the types with dense memory on the CPU and no negation that is still to be done, gradients
+        and momentum that are laid out as their parameters are, and dtypes that are the same for all of them.
+        """
+
 def update(
-    parameters: Sequence[int],
-    gradients: Sequence[int],
-    momentum: Sequence[int],
-    sizes: Sequence[int],
+    tensors: Tensors,
     *,
-    dtype: str,
-    momentum_dtype: str,
     kernel: str,
     kernel_parameters: Sequence[float],
     factors: Sequence[float],
@@ -31,15 +76,11 @@ def update(
 ) -> None:
     """Take one step of dense arrays, in place.
 
-    With y = gradient_factor ∇f + coupled_decay x and u = ∇φ*(y): m ← m + weight (u - m), x ← shrink x - lr m.
+    With y = gradient_factor ∇f + coupled_decay x and u = ∇φ*(y): m ← m + weight (u - m), x ← shrink x - lr m, with u in
+    the place of m where there is no momentum.
 
     Args:
-        parameters: the addresses of the arrays; those of the gradients are of the same dtype and order of entries.
-        gradients: as above.
-        momentum: as above, empty for none: then u takes the place of m.
-        sizes: the numbers of entries.
-        dtype: one of `dtypes`; bfloat16 and float16 are computed with in float32.
-        momentum_dtype: ``dtype``, or ``"float32"`` where that is what is computed with; empty for none.
+        tensors: the parameters x with their gradients and momentum.
         kernel: one of `kernels` for a separable φ; empty for an isotropic one.
         kernel_parameters: those of the kernel, in the order of the fields of its class.
         factors: what an isotropic φ multiplies y by, one number for all arrays or one for each.
@@ -52,15 +93,7 @@ def update(
     """
 
 def measure(
-    parameters: Sequence[int],
-    gradients: Sequence[int],
-    sizes: Sequence[int],
-    *,
-    dtype: str,
-    gradient_factor: float,
-    coupled_decay: float,
-    per_tensor: bool,
-    threads: int,
+    tensors: Tensors, *, gradient_factor: float, coupled_decay: float, per_tensor: bool, threads: int
 ) -> tuple[list[float], list[float]]:
     """Return max|y| and ‖y‖ / max|y| for y of `update`, of all arrays together or of each.
 

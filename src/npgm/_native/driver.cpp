@@ -157,6 +157,10 @@ Norm norm_of(Moments const& moments) {
 
 }  // namespace
 
+bool has_step(Dtype parameter, Dtype momentum) {
+    return chosen.load()->update(Map::isotropic, parameter, momentum) != nullptr;
+}
+
 void update(Tensors const& tensors, Map map, Step const& step, std::span<double const> factors, int threads) {
     check(tensors);
     std::size_t const needed = map == Map::isotropic ? tensors.sizes.size() : 0;

@@ -24,6 +24,8 @@ struct Norm {
     double largest, ratio;
 };
 
+bool has_step(Dtype parameter, Dtype momentum);
+
 // All of them throw std::invalid_argument for tensors that they do not support.
 void update(Tensors const&, Map, Step const&, std::span<double const> factors, int threads);
 std::vector<Norm> measure(Tensors const&, Step const&, bool per_tensor, int threads);

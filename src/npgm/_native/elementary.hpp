@@ -1,6 +1,6 @@
 // Elementary functions of floats and doubles, as the preconditioners need them: for arguments that are not negative,
 // finite and, where that is said, bounded. Without branches and calls, so that loops over them are vectorised.
-// All polynomials are interpolants at Chebyshev nodes.
+// Polynomials are interpolants at Chebyshev nodes, where nothing else is said.
 #pragma once
 
 #include "arithmetic.hpp"
@@ -94,22 +94,36 @@ NPGM_INLINE T logarithm1p(T t) {
     return logarithm1p(t < big<T> ? t : T(0.25) * t, t < big<T> ? T(0) : T(2));
 }
 
-// arsinh(a). In floats below asinh_near by (arsinh(a) - a)/a³ as a polynomial of a².
+// arsinh(a). In floats below asinh_near by (arsinh(a) - a)/a³ as the polynomial of a² with the least relative error in
+// arsinh.
 constexpr float asinh_near = 1.1752f;  // where arsinh becomes 1
 NPGM_INLINE float asinh_below(float a) {
     constexpr float c[] = {
-        -0x1.555554p-3f, 0x1.333278p-4f, -0x1.6d92e0p-5f, 0x1.ef06eep-6f, -0x1.606706p-6f,
-        0x1.e0d59cp-7f, -0x1.162708p-7f, 0x1.db8b12p-9f, -0x1.fd1ee4p-11f, 0x1.f3af32p-14f,
+        -0x1.55543ap-3f, 0x1.32fa7cp-4f, -0x1.69c1a2p-5f, 0x1.ce6402p-6f,
+        -0x1.11a2f6p-6f, 0x1.f7db7ep-8f, -0x1.28af62p-9f, 0x1.4172e2p-12f,
     };
     float const square = a * a;
     return madd(a * square, polynomial(c, square), a);
 }
-// From there on ln(a + √(1+a²)), and ln(2a) where a is big.
-NPGM_INLINE float asinh(float a) {
-    float const v = a < big<float> ? a + root(madd(a, a, 1.0f)) : 0.25f * a;
-    float const beyond = logarithm(v, a < big<float> ? 0.0f : 3.0f);
-    return a < asinh_near ? asinh_below(a) : beyond;
+// From there on ln(a + √(1+a²)), and ln(2a) where a is big, which it is not where it is `bounded`; with (ln(1+f) - f)/f²
+// as the polynomial of f with the least error in that logarithm, which is not near 0.
+template <bool bounded>
+NPGM_INLINE float asinh_beyond(float a) {
+    constexpr float c[] = {
+        -0x1.0000c4p-1f, 0x1.555a64p-2f, -0x1.ff35f6p-3f, 0x1.974fdcp-3f,
+        -0x1.62d626p-3f, 0x1.4e8dc8p-3f, -0x1.9b0438p-4f,
+    };
+    constexpr float ln2 = 0x1.62e43p-1f;  // off by 0.03 units in the last place, so that it needs no second part
+    bool const small = bounded || a < big<float>;
+    float const v = small ? a + root(madd(a, a, 1.0f)) : 0.25f * a;
+    std::uint32_t const biased = biased_exponent(v);
+    float const k = exponent<float>(biased) + (small ? 0.0f : 3.0f);
+    // v / 2^k, whose difference from 1 is not rounded
+    float const f = from_bits<float>(to_bits(v) - (biased << 23) + to_bits(1.0f)) - 1.0f;
+    return madd(k, ln2, madd(f * f, polynomial(c, f), f));
 }
+NPGM_INLINE float asinh_moderate(float a) { return a < asinh_near ? asinh_below(a) : asinh_beyond<true>(a); }
+NPGM_INLINE float asinh(float a) { return a < asinh_near ? asinh_below(a) : asinh_beyond<false>(a); }
 // In doubles, where a polynomial of a would have too many terms, ln(1 + t) for t = a + a²/(1 + √(1+a²)).
 NPGM_INLINE double asinh(double a) {
     double const b = a < big<double> ? a : big<double>, square = b * b;

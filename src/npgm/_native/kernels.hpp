@@ -4,7 +4,8 @@
 // the order of the fields in npgm.kernels.
 //
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
-// how (`precondition_near`, with the same results as `precondition` has there).
+// how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
+// needed for very large ones alone.
 #pragma once
 
 #include "elementary.hpp"
@@ -26,8 +27,9 @@ struct Artanh {
 
 struct Cosh {
     static constexpr auto at_infinity = AtInfinity::infinite;
-    static constexpr float near = asinh_near;
+    static constexpr float near = asinh_near, moderate = big<float>;
     NPGM_INLINE static float precondition_near(float a) { return asinh_below(a); }
+    NPGM_INLINE static float precondition_moderate(float a) { return asinh_moderate(a); }
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return asinh(a);

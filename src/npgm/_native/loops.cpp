@@ -13,13 +13,19 @@ namespace {
 template <class P>
 using Working = decltype(load(P{}));
 
+// Where all |y|/λ of a strip lie.
+enum class Range { any, moderate, near };
+
 template <class T>
 class Isotropic {
 public:
-    static constexpr bool has_near = false;
+    static constexpr bool has_ranges = false;
 
     Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
-    NPGM_INLINE T operator()(T y) const { return factor * y; }
+    template <Range>
+    NPGM_INLINE T direction(T y) const {
+        return factor * y;
+    }
 
 private:
     T factor;
@@ -28,30 +34,42 @@ private:
 template <class T, class Kernel>
 class Separable {
 public:
-    static constexpr bool has_near = std::is_same_v<T, float> && requires { Kernel::near; };
-    static constexpr T near_limit = [] {
-        if constexpr (has_near) return Kernel::near;
-        return T(0);
-    }();
+    static constexpr bool has_ranges = std::is_same_v<T, float> && requires { Kernel::near; };
 
     Separable(Step const& step, double) : kernel(kernel_of(step)) {
-        constexpr double range = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
+        constexpr double extreme = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
         constexpr double least = double(std::numeric_limits<T>::denorm_min());
         double const scale = step.scale < least ? least : double(narrowed<T>(step.scale));
         // the inverse of an extreme λ is no number of the dtype, but the product of two
-        double const power = scale < 1.0 / range ? part : scale > range ? 1.0 / part : 1.0;
-        first = T(power);
-        second = T(1.0 / (scale * power));
+        double const power = scale < 1.0 / extreme ? part : scale > extreme ? 1.0 / part : 1.0;
+        first = T(1.0 / (scale * power));
+        second = T(power);
     }
-    // |y|/λ, with quotients beyond the largest finite number cut off there
-    NPGM_INLINE T ratio(T y) const {
-        T const quotient = absolute(y) * first * second;
-        return quotient < largest_finite<T> ? quotient : largest_finite<T>;
+    template <Range range>
+    NPGM_INLINE T direction(T y) const {
+        if constexpr (range == Range::near)
+            return with_sign(kernel.precondition_near(absolute(y) * first), y);
+        else if constexpr (range == Range::moderate && requires { Kernel::moderate; })
+            return with_sign(kernel.precondition_moderate(absolute(y) * first), y);
+        else
+            return finish(kernel.precondition(ratio(y)), y);
     }
-    NPGM_INLINE T operator()(T y) const { return finish(kernel.precondition(ratio(y)), y); }
-    NPGM_INLINE T near(T y) const { return finish(kernel.precondition_near(ratio(y)), y); }
+    // Of the entry that is the largest one, NaN being larger than all others.
+    Range range(T y) const {
+        T const largest = ratio(y);
+        if (second != T(1)) return Range::any;
+        if (largest < Kernel::near) return Range::near;
+        if constexpr (requires { Kernel::moderate; })
+            if (largest < Kernel::moderate) return Range::moderate;
+        return Range::any;
+    }
 
 private:
+    // |y|/λ, with quotients beyond the largest finite number cut off there
+    NPGM_INLINE T ratio(T y) const {
+        T const quotient = absolute(y) * second * first;
+        return quotient < largest_finite<T> ? quotient : largest_finite<T>;
+    }
     static Kernel kernel_of(Step const& step) {
         if constexpr (std::is_constructible_v<Kernel, double const*>)
             return Kernel(step.parameters);
@@ -70,10 +88,10 @@ private:
     T first, second;
 };
 
-// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `near` is whether all
-// arguments of the preconditioner are. Every number that the loop needs is a local one: what is a member of something
-// in memory would be read again in each turn.
-template <class P, class M, bool near, class Preconditioner>
+// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
+// arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
+// needs is a local one: what is a member of something in memory would be read again in each turn.
+template <class P, class M, bool plain, Range range, class Preconditioner>
 [[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
@@ -86,55 +104,65 @@ template <class P, class M, bool near, class Preconditioner>
 #pragma omp simd
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
-        T const y = madd(decay, decays ? point : T(0), gradient_factor * load(gradient[i]));
-        T u;
-        if constexpr (near)
-            u = preconditioner.near(y);
-        else
-            u = preconditioner(y);
+        T const raw = load(gradient[i]);
+        T const y = plain ? raw : madd(decay, decays ? point : T(0), gradient_factor * raw);
+        T u = preconditioner.template direction<range>(y);
         if constexpr (has_momentum) {
             T const mean = load(momentum[i]);
             u = madd(weight, u - mean, mean);
             momentum[i] = store<Stored>(u);
         }
-        x[i] = store<P>(madd(-lr, u, shrink * point));
+        x[i] = store<P>(madd(-lr, u, plain ? point : shrink * point));
     }
 }
 
-template <class P, class Preconditioner>
-[[gnu::noinline]] bool all_near(P const* x, P const* gradient, std::size_t n, Step const& step) {
+template <class P, bool plain, class Preconditioner>
+[[gnu::noinline]] Range range_of(P const* x, P const* gradient, std::size_t n, Step const& step) {
     using T = Working<P>;
-    Preconditioner const preconditioner(step, 0.0);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
     bool const decays = step.coupled_decay != 0;
     // numbers that are not negative are ordered as their bits are, of which a maximum is vectorised everywhere
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < n; ++i) {
-        T const y = madd(decay, decays ? load(x[i]) : T(0), gradient_factor * load(gradient[i]));
-        auto const bits = static_cast<std::int32_t>(to_bits(preconditioner.ratio(y)));
+        T const raw = load(gradient[i]);
+        T const y = plain ? raw : madd(decay, decays ? load(x[i]) : T(0), gradient_factor * raw);
+        auto const bits = static_cast<std::int32_t>(to_bits(absolute(y)));
         largest = bits > largest ? bits : largest;
     }
-    return from_bits<T>(static_cast<Bits<T>>(largest)) < Preconditioner::near_limit;
+    return Preconditioner(step, 0.0).range(from_bits<T>(static_cast<Bits<T>>(largest)));
+}
+
+template <class P, class M, bool plain, class Preconditioner>
+void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
+    constexpr std::size_t strip = 512;  // stays in the first cache for the second reading
+    constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
+    for (std::size_t i = 0; i < n; i += strip) {
+        std::size_t const size = n - i < strip ? n - i : strip;
+        void* const part = momentum ? static_cast<char*>(momentum) + i * bytes : nullptr;
+        switch (range_of<P, plain, Preconditioner>(x + i, gradient + i, size, step)) {
+            case Range::near:
+                walk<P, M, plain, Range::near, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+                break;
+            case Range::moderate:
+                walk<P, M, plain, Range::moderate, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+                break;
+            case Range::any:
+                walk<P, M, false, Range::any, Preconditioner>(x + i, gradient + i, part, size, step, factor);
+                break;
+        }
+    }
 }
 
 template <class P, class M, class Preconditioner>
 void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
     auto* const x = static_cast<P*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
-    if constexpr (Preconditioner::has_near) {
-        constexpr std::size_t strip = 512;  // stays in the first cache for the second reading
-        constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
-        for (std::size_t i = 0; i < n; i += strip) {
-            std::size_t const size = n - i < strip ? n - i : strip;
-            void* const part = momentum ? static_cast<char*>(momentum) + i * bytes : nullptr;
-            if (all_near<P, Preconditioner>(x + i, gradient + i, size, step))
-                walk<P, M, true, Preconditioner>(x + i, gradient + i, part, size, step, factor);
-            else
-                walk<P, M, false, Preconditioner>(x + i, gradient + i, part, size, step, factor);
-        }
-    } else {
-        walk<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
-    }
+    if constexpr (!Preconditioner::has_ranges)
+        walk<P, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
+    else if (step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0)
+        walk_by_ranges<P, M, true, Preconditioner>(x, gradient, momentum, n, step, factor);
+    else
+        walk_by_ranges<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
 }
 
 // The sums are taken in double precision and in a fixed order: by the place of an entry modulo `lanes`, then over the
@@ -152,10 +180,12 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
         return scaled;
     };
 
-    T largest[lanes] = {};
+    // floats as bits, see range_of; few instruction sets have a maximum of longer integers
+    using Magnitude = std::conditional_t<sizeof(T) == 4, std::int32_t, T>;
+    Magnitude largest[lanes] = {};
     double squares[lanes] = {}, unit = 1.0, inverse = 1.0;
     auto const take_largest = [&](std::size_t lane, T value) __attribute__((always_inline)) {
-        T const a = absolute(value);
+        auto const a = __builtin_bit_cast(Magnitude, absolute(value));
         largest[lane] = a > largest[lane] ? a : largest[lane];
     };
     auto const take_square = [&](std::size_t lane, T value) __attribute__((always_inline)) {
@@ -174,9 +204,9 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
         for (std::size_t lane = 0; i + lane < n; ++lane) take(lane, y(i + lane));
     };
     auto const maximum = [&] {
-        T result = largest[0];
-        for (T value : largest) result = value > result ? value : result;
-        return result;
+        Magnitude result = 0;
+        for (Magnitude value : largest) result = value > result ? value : result;
+        return __builtin_bit_cast(T, result);
     };
 
     if constexpr (sizeof(T) == 8) {

@@ -1,4 +1,5 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
@@ -9,6 +10,7 @@
 #include <utility>
 
 #include "driver.hpp"
+#include "exchange.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -52,20 +54,31 @@ NB_MODULE(_core, m) {
     m.def("instruction_sets", npgm::instruction_sets);
     m.def("use_instruction_set", npgm::use_instruction_set, "name"_a);
 
+    nb::class_<npgm::Tensors>(m, "Tensors")
+        .def(
+            "__init__",
+            [](npgm::Tensors* self, Addresses parameters, Addresses gradients, Addresses momentum, Sizes sizes,
+               std::string_view dtype, std::string_view momentum_dtype) {
+                new (self) npgm::Tensors{
+                    std::move(parameters),
+                    std::move(gradients),
+                    std::move(momentum),
+                    std::move(sizes),
+                    dtype_of(dtype),
+                    momentum_dtype.empty() ? npgm::Dtype::none : dtype_of(momentum_dtype),
+                };
+            },
+            "parameters"_a, "gradients"_a, "momentum"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "momentum_dtype"_a = "");
+
+    nb::class_<npgm::Exchange>(m, "Exchange")
+        .def_static("of", &npgm::Exchange::of, "table"_a, "types"_a)
+        .def("tensors", &npgm::Exchange::tensors, "parameters"_a, "gradients"_a, "momentum"_a);
+
     m.def(
         "update",
-        [](Addresses parameters, Addresses gradients, Addresses momentum, Sizes sizes, std::string_view dtype,
-           std::string_view momentum_dtype, std::string_view kernel, std::vector<double> kernel_parameters,
+        [](npgm::Tensors const& tensors, std::string_view kernel, std::vector<double> kernel_parameters,
            std::vector<double> factors, double gradient_factor, double coupled_decay, double scale, double weight,
            double shrink, double lr, int threads) {
-            npgm::Tensors const tensors{
-                std::move(parameters),
-                std::move(gradients),
-                std::move(momentum),
-                std::move(sizes),
-                dtype_of(dtype),
-                momentum_dtype.empty() ? npgm::Dtype::none : dtype_of(momentum_dtype),
-            };
             npgm::Map const map = kernel.empty() ? npgm::Map::isotropic : map_of(kernel);
             std::size_t const count = parameter_counts[static_cast<std::size_t>(map)];
             if (kernel_parameters.size() != count)
@@ -75,16 +88,12 @@ NB_MODULE(_core, m) {
             nb::gil_scoped_release const released;
             npgm::update(tensors, map, step, factors, threads);
         },
-        "parameters"_a, "gradients"_a, "momentum"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "momentum_dtype"_a,
-        "kernel"_a, "kernel_parameters"_a, "factors"_a, "gradient_factor"_a, "coupled_decay"_a, "scale"_a, "weight"_a,
-        "shrink"_a, "lr"_a, "threads"_a);
+        "tensors"_a, nb::kw_only(), "kernel"_a, "kernel_parameters"_a, "factors"_a, "gradient_factor"_a,
+        "coupled_decay"_a, "scale"_a, "weight"_a, "shrink"_a, "lr"_a, "threads"_a);
 
     m.def(
         "measure",
-        [](Addresses parameters, Addresses gradients, Sizes sizes, std::string_view dtype, double gradient_factor,
-           double coupled_decay, bool per_tensor, int threads) {
-            npgm::Tensors const tensors{std::move(parameters), std::move(gradients), {},
-                                        std::move(sizes),      dtype_of(dtype),      npgm::Dtype::none};
+        [](npgm::Tensors const& tensors, double gradient_factor, double coupled_decay, bool per_tensor, int threads) {
             npgm::Step const step{gradient_factor, coupled_decay, 1.0, 1.0, 1.0, 0.0, nullptr};
             std::vector<npgm::Norm> norms;
             {
@@ -98,8 +107,7 @@ NB_MODULE(_core, m) {
             }
             return std::pair(largest, ratios);
         },
-        "parameters"_a, "gradients"_a, "sizes"_a, nb::kw_only(), "dtype"_a, "gradient_factor"_a, "coupled_decay"_a,
-        "per_tensor"_a, "threads"_a);
+        "tensors"_a, nb::kw_only(), "gradient_factor"_a, "coupled_decay"_a, "per_tensor"_a, "threads"_a);
 
     npgm::bind_steppers(m);
 }

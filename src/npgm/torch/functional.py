@@ -10,9 +10,12 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import array_api_compat.numpy
 import array_api_compat.torch
+import numpy as np
 import torch
 from torch import Tensor
 from torch.optim.optimizer import _default_to_fused_or_foreach
@@ -21,6 +24,9 @@ from npgm._array import as_real_array
 from npgm.references import Isotropic, Reference
 from npgm.torch import fused, norms
 from npgm.torch.norms import ProcessGroups, working_dtype
+
+if TYPE_CHECKING:
+    from npgm._native._core import Tensors
 
 # known before torch.compile traces a step
 as_real_array(torch.empty(0, dtype=torch.float32))
@@ -47,16 +53,46 @@ class Batch:
     differentiable: bool
     fused: bool | None
 
+    @property
+    def tries_fused(self) -> bool:
+        """Whether to take the step by the native module, for the tensors for which that is possible."""
+        if self.fused is None:
+            return self.foreach is None and not self.differentiable and fused.accepts(self.reference)
+        return self.fused
 
-def step(batches: Sequence[Batch], grad_scale: Tensor | None = None, found_inf: Tensor | None = None) -> None:
+
+def together(batch: Batch) -> Tensors | None:
+    """Return all tensors of a group as the native module takes them, if it takes the step of all of them in one call.
+
+    Then they are supported, too, and finding that out takes less time than looking at each.
+    """
+    if not batch.tries_fused or not fused.is_direct():
+        return None
+    if isinstance(batch.reference, Isotropic) and any(map(norms.is_flat_shard, batch.parameters)):
+        return None
+    return fused.gather(batch.parameters, batch.gradients, batch.buffers)
+
+
+def step(
+    batches: Sequence[Batch],
+    natives: Sequence[Tensors | None],
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
+) -> None:
     """Move the parameters of all groups by one step, in place.
 
     Args:
         batches: one for each parameter group.
+        natives: `together` of each.
         grad_scale: what the gradients were multiplied by, of one element.
         found_inf: of one element, nonzero if the step is to leave everything as it is.
     """
-    blocks = [block for i, batch in enumerate(batches) for block in _blocks(batch, i, grad_scale)]
+    blocks: list[Block] = []
+    for i, (batch, native) in enumerate(zip(batches, natives, strict=True)):
+        if native is None:
+            blocks += _blocks(batch, i, grad_scale)
+        else:
+            blocks.append(Fused(batch, i, (batch.parameters, batch.gradients, batch.buffers), native, grad_scale))
     measured = [b for b in blocks if isinstance(b.batch.reference, Isotropic) or b.batch.nonfinite == "skip"]
     maxima = dict(zip(measured, norms.largest(measured), strict=True))
     coefficients = _coefficients(maxima)
@@ -322,15 +358,18 @@ class Fused(Block):
         batch: Batch,
         index: int,
         tensors: tuple[list[Tensor], list[Tensor], list[Tensor]],
+        native: Tensors | None,
         grad_scale: Tensor | None,
     ) -> None:
         super().__init__(batch, index, ())
         self.parameters, self.gradients, self.buffers = tensors
+        self.native = native
         self.grad_scale = None if grad_scale is None else grad_scale.to("cpu")
         self.per_tensor = isinstance(batch.reference, Isotropic) and batch.scope == "tensor"
 
     def largest(self) -> Tensor:
-        norms: Tensor = torch.ops.npgm.norms(
+        call = torch.ops.npgm.norms if self.native is None else partial(fused.norms, tensors=self.native)
+        norms: Tensor = call(
             self.parameters,
             self.gradients,
             self.grad_scale,
@@ -346,16 +385,30 @@ class Fused(Block):
         norm: Tensor = self.ratios * (torch.where(scaled, self.maxima, 1.0) / m)
         return norm
 
+    def host_coefficient(self) -> Tensor:
+        """The result of `_coefficients` where this block is all of a vector.
+
+        By NumPy: operations on a few numbers take a tenth of the time that they take by torch.
+        """
+        phi, maxima, q = self.batch.reference, self.maxima.numpy(), self.ratios.numpy()
+        assert isinstance(phi, Isotropic)
+        with np.errstate(all="ignore"):
+            m = np.where((maxima > 0) & np.isfinite(maxima), maxima, 1.0)
+            return norms.finite(torch.from_numpy(phi.factor(array_api_compat.numpy, m, q) / m))
+
     def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
         phi, lr = self.batch.reference, self.batch.lr
         kernel, kernel_parameters = fused.kernel(phi)
-        torch.ops.npgm.step_(
+        if self.native is None:
+            # a product, since a float by itself would be compiled in as a constant
+            lr = (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(())
+        call = torch.ops.npgm.step_ if self.native is None else partial(fused.step_, tensors=self.native)
+        call(
             self.parameters,
             self.gradients,
             self.buffers,
             coefficient,
-            # a product, since a float by itself would be compiled in as a constant
-            (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(()),
+            lr,
             self.grad_scale,
             None if keep is None else keep.to("cpu"),
             kernel=kernel,
@@ -369,49 +422,50 @@ class Fused(Block):
 
 
 def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
-    foreach, try_fused = batch.foreach, batch.fused
-    if try_fused is None:
-        try_fused = foreach is None and not batch.differentiable and fused.accepts(batch.reference)
-    if try_fused and not torch.compiler.is_compiling():
-        tensors = (batch.parameters, batch.gradients, batch.buffers)
-        if fused.accepts_together(*tensors):
-            return [Fused(batch, index, tensors, grad_scale)]
-
+    foreach, tries_fused = batch.foreach, batch.tries_fused
     buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
     pieces = [_Piece.of(*each) for each in zip(batch.parameters, batch.gradients, buffers, strict=True)]
     if foreach is None:
         _, foreach = _default_to_fused_or_foreach([piece.parameter for piece in pieces], batch.differentiable)
     alone: list[_Piece] = []
-    together: defaultdict[Any, list[_Piece]] = defaultdict(list)
+    stacked: defaultdict[Any, list[_Piece]] = defaultdict(list)
     native: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
     for piece in pieces:
         parameter, gradient, buffer = piece.parameter, piece.gradient, piece.buffer
         dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
-        if try_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
+        if tries_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
             for members, tensor in zip(native[dtypes], (parameter, gradient, buffer), strict=True):
                 if tensor is not None:
                     members.append(tensor)
         elif foreach and not gradient.is_sparse:
-            together[parameter.device, dtypes, piece.process_groups].append(piece)
+            stacked[parameter.device, dtypes, piece.process_groups].append(piece)
         else:
             alone.append(piece)
     return [
         *(SingleTensor(batch, index, piece, grad_scale) for piece in alone),
-        *(MultiTensor(batch, index, pieces, grad_scale) for pieces in together.values()),
-        *(Fused(batch, index, tensors, grad_scale) for tensors in native.values()),
+        *(MultiTensor(batch, index, pieces, grad_scale) for pieces in stacked.values()),
+        *(
+            Fused(batch, index, tensors, fused.gather(*tensors) if fused.is_direct() else None, grad_scale)
+            for tensors in native.values()
+        ),
     ]
 
 
 def _coefficients(maxima: dict[Block, Tensor]) -> dict[Block, Tensor]:
     """Return, for each block with an isotropic φ, the numbers by which ∇φ* multiplies its gradients."""
     units: defaultdict[Any, list[Block]] = defaultdict(list)
+    coefficients: dict[Block, Tensor] = {}
     for block in maxima:
         if isinstance(block.batch.reference, Isotropic):
             key = {"global": None, "group": block.index, "tensor": block}[block.batch.scope]
             units[key].append(block)
-    members = list(units.values())
+    members = []
+    for unit in units.values():
+        if len(unit) == 1 and isinstance(unit[0], Fused) and unit[0].native is not None:
+            coefficients[unit[0]] = unit[0].host_coefficient()
+        else:
+            members.append(unit)
     results = norms.scaled_norms(members, [[maxima[block] for block in unit] for unit in members])
-    coefficients = {}
     for unit, (m, q) in zip(members, results, strict=True):
         by_group: dict[int, norms.Narrowed] = {}
         for block in unit:

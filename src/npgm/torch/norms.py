@@ -44,6 +44,11 @@ def is_dtensor(tensor: Tensor) -> bool:
     return hasattr(tensor, "device_mesh")
 
 
+def is_flat_shard(tensor: Tensor) -> bool:
+    """Whether ``tensor`` is a shard of FSDP1, of unknown tensors, whose norm cannot be known."""
+    return getattr(tensor, "_is_flat_param", False)
+
+
 def shard_groups(tensor: Tensor) -> ProcessGroups:
     """Return the process groups over which the shards of ``tensor`` lie; none for a plain or replicated tensor."""
     if not is_dtensor(tensor):

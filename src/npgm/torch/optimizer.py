@@ -176,8 +176,6 @@ class NPGM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        found_inf = getattr(self, "found_inf", None)
-        self._refuse(found_inf)
         batches = []
         for group in self.param_groups:
             params: list[Tensor] = []
@@ -202,7 +200,10 @@ class NPGM(Optimizer):
                     fused=group["fused"],
                 )
             )
-        functional.step(batches, getattr(self, "grad_scale", None), found_inf)
+        natives = [functional.together(batch) for batch in batches]
+        if any(n is None or b.nonfinite == "raise" for n, b in zip(natives, batches, strict=True)):
+            self._refuse()
+        functional.step(batches, natives, getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
         return loss
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -244,25 +245,25 @@ class NPGM(Optimizer):
         self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], buffers: list[Tensor]
     ) -> bool:
         # torch.compile runs a method of this name outside of the graph
-        has_momentum = group["momentum"] != 0
         for parameter in group["params"]:
-            gradient = parameter.grad
-            if gradient is None:
-                continue
-            params.append(parameter)
-            grads.append(gradient)
-            if has_momentum:
-                state = self.state[parameter]
-                if "momentum_buffer" not in state:
-                    dtype = _momentum_dtype(parameter, group["momentum_dtype"])
-                    state["momentum_buffer"] = torch.zeros_like(
-                        parameter, dtype=dtype, memory_format=torch.preserve_format
-                    )
-                buffers.append(state["momentum_buffer"])
+            if (gradient := parameter.grad) is not None:
+                params.append(parameter)
+                grads.append(gradient)
+        if group["momentum"] != 0:
+            states, none = self.state, {}  # type: ignore[var-annotated]
+            buffers += [states.get(parameter, none).get("momentum_buffer") for parameter in params]
+            missing = [i for i, buffer in enumerate(buffers) if buffer is None]
+            if missing:
+                self._refuse()
+            for i in missing:
+                dtype = _momentum_dtype(params[i], group["momentum_dtype"])
+                buffers[i] = torch.zeros_like(params[i], dtype=dtype, memory_format=torch.preserve_format)
+                states[params[i]]["momentum_buffer"] = buffers[i]
         return False
 
-    def _refuse(self, found_inf: Tensor | None) -> None:
+    def _refuse(self) -> None:
         """Raise for gradients that are not supported, before anything has changed."""
+        found_inf = getattr(self, "found_inf", None)
         named: list[tuple[str, Tensor, Tensor]] = []
         for i, group in enumerate(self.param_groups):
             isotropic = group["reference"].startswith(Isotropic.lift)
@@ -283,7 +284,7 @@ class NPGM(Optimizer):
                     )
                 if differentiable and norms.is_dtensor(parameter):
                     raise RuntimeError(f"{_name(group, i, j)} is a DTensor, which differentiable=True does not support")
-                if isotropic and getattr(parameter, "_is_flat_param", False):
+                if isotropic and norms.is_flat_shard(parameter):
                     raise RuntimeError(
                         f"{_name(group, i, j)} is a shard of FSDP1, whose norm cannot be known; use "
                         "torch.distributed.fsdp.fully_shard, or a separable reference function"
