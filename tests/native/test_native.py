@@ -315,7 +315,7 @@ def test_an_entry_moves_the_same_whatever_is_beside_it(kernel, scale):
             np.testing.assert_array_equal(precondition(kernel, mixed, scale)[::2], want)
     # nor whether the step is the plain one
     u, m = np.zeros_like(y), np.zeros_like(y)
-    update([u], [-y], [m], kernel=kernel, scale=scale, gradient_factor=-1.0, lr=-1.0)
+    update([u], [-y], [m], **named(kernel), scale=scale, gradient_factor=-1.0, lr=-1.0)
     np.testing.assert_array_equal(u, want)
     np.testing.assert_array_equal(m, want)
 
