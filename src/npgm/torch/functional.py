@@ -1,7 +1,7 @@
 """One step of the preconditioned gradient method on tensors: the paths that `npgm.torch.NPGM` chooses from.
 
 The mathematics is that of `npgm.references`. A path is a `Block`: it tells the norms of its gradients and moves its
-parameters, by operations of torch or by the native steps of `npgm.torch.fused`.
+parameters, by operations of torch or by the operators of `npgm.torch.fused`.
 """
 
 from __future__ import annotations
@@ -315,7 +315,7 @@ class MultiTensor(Composed):
 
 
 class Fused(Block):
-    """Parameters of one dtype on the CPU, by one call of the native module for a step and one for norms."""
+    """Parameters of one dtype on one device, by one operator of `npgm.torch.fused` for a step and one for norms."""
 
     def __init__(
         self,
@@ -326,7 +326,8 @@ class Fused(Block):
     ) -> None:
         super().__init__(batch, index, ())
         self.parameters, self.gradients, self.buffers = tensors
-        self.grad_scale = None if grad_scale is None else grad_scale.to("cpu")
+        self.device = self.parameters[0].device
+        self.grad_scale = None if grad_scale is None else grad_scale.to(self.device)
         self.per_tensor = isinstance(batch.reference, Isotropic) and batch.scope == "tensor"
 
     def largest(self) -> Tensor:
@@ -347,16 +348,15 @@ class Fused(Block):
         return norm
 
     def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
-        phi, lr = self.batch.reference, self.batch.lr
+        phi = self.batch.reference
         torch.ops.npgm.step_(
             self.parameters,
             self.gradients,
             self.buffers,
             coefficient,
-            # a product, since a float by itself would be compiled in as a constant
-            (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(()),
+            self.rate(),
             self.grad_scale,
-            None if keep is None else keep.to("cpu"),
+            None if keep is None else keep.to(self.device),
             kernel="" if isinstance(phi, Isotropic) else fused.kernel(phi),
             scale=phi.scale,
             weight=1.0 - self.batch.momentum,
@@ -365,14 +365,23 @@ class Fused(Block):
             maximize=self.batch.maximize,
         )
 
+    def rate(self) -> Tensor:
+        """The learning rate as a number of float64 on the device, made of one on the CPU without waiting for it."""
+        lr = self.batch.lr
+        if isinstance(lr, Tensor):
+            lr = lr.reshape(())
+            lr = lr if lr.is_cpu else lr.to(self.device)
+        # a product, since a float by itself would be compiled in as a constant
+        return lr * torch.ones((), dtype=torch.float64, device=self.device)
+
 
 def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
     foreach, try_fused = batch.foreach, batch.fused
     if try_fused is None:
-        try_fused = foreach is None and not batch.differentiable and fused.accepts(batch.reference)
-    if try_fused and not torch.compiler.is_compiling():
+        try_fused = foreach is None and not batch.differentiable
+    if try_fused and batch.parameters and not torch.compiler.is_compiling():
         tensors = (batch.parameters, batch.gradients, batch.buffers)
-        if fused.accepts_together(*tensors):
+        if fused.accepts(batch.reference, batch.parameters[0].device.type) and fused.accepts_together(*tensors):
             return [Fused(batch, index, tensors, grad_scale)]
 
     buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
@@ -381,22 +390,27 @@ def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
         _, foreach = _default_to_fused_or_foreach([piece.parameter for piece in pieces], batch.differentiable)
     alone: list[_Piece] = []
     together: defaultdict[Any, list[_Piece]] = defaultdict(list)
-    native: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
+    at_once: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
     for piece in pieces:
         parameter, gradient, buffer = piece.parameter, piece.gradient, piece.buffer
-        dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
-        if try_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
-            for members, tensor in zip(native[dtypes], (parameter, gradient, buffer), strict=True):
+        key = (parameter.device, parameter.dtype, None if buffer is None else buffer.dtype)
+        if (
+            try_fused
+            and not piece.process_groups
+            and fused.accepts(batch.reference, parameter.device.type)
+            and fused.accepts_tensors(parameter, gradient, buffer)
+        ):
+            for members, tensor in zip(at_once[key], (parameter, gradient, buffer), strict=True):
                 if tensor is not None:
                     members.append(tensor)
         elif foreach and not gradient.is_sparse:
-            together[parameter.device, dtypes, piece.process_groups].append(piece)
+            together[key, piece.process_groups].append(piece)
         else:
             alone.append(piece)
     return [
         *(SingleTensor(batch, index, piece, grad_scale) for piece in alone),
         *(MultiTensor(batch, index, pieces, grad_scale) for pieces in together.values()),
-        *(Fused(batch, index, tensors, grad_scale) for tensors in native.values()),
+        *(Fused(batch, index, tensors, grad_scale) for tensors in at_once.values()),
     ]
 
 

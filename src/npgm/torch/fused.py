@@ -1,10 +1,15 @@
-"""The fused path: all tensors of a dtype in one call of the native module, each read and written once.
+"""The fused path: all tensors of a dtype in one pass, each read and written once.
 
-The native steps are custom operators, which `torch.compile` keeps in its graph. On the CPU only.
+The steps are custom operators, which `torch.compile` keeps in its graph: on the CPU the native module takes them, on a
+CUDA device Triton, in `npgm.torch.triton`.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterable
 from operator import attrgetter
 
 import torch
@@ -18,43 +23,80 @@ DTYPES = {
 }
 
 _PLAIN = (Tensor, torch.nn.Parameter)  # the memory of a subclass may be something else
-_DTYPE, _LAYOUT, _IS_CPU = attrgetter("dtype"), attrgetter("layout"), attrgetter("is_cpu")
-_KERNELS: dict[type[kernels.Kernel], str] = (
-    {getattr(kernels, name): name for name in _native.core().kernels} if _native.available() else {}
-)
+_DTYPE, _LAYOUT, _DEVICE, _IS_CPU = map(attrgetter, ("dtype", "layout", "device", "is_cpu"))
+_KERNELS: dict[str, frozenset[type[kernels.Kernel]]] = {}
+"""The kernels that have a separable step, by type of device; a device whose type is not there has no steps at all."""
+
+if _native.available():
+    _KERNELS["cpu"] = frozenset(getattr(kernels, name) for name in _native.core().kernels)
 
 
-def accepts(phi: Reference) -> bool:
-    """Whether there is a fused step for φ: for any isotropic one, and for the separable ones of npgm's own kernels.
+def load(devices: Iterable[torch.device]) -> None:
+    """Make the steps on these devices known, where they can be taken; those on the CPU always are.
 
-    False without the native module.
+    Only who has something on a CUDA device waits for the import of Triton.
     """
-    return _native.available() and (isinstance(phi, Isotropic) or type(phi.kernel) in _KERNELS)
+    on_cuda = [device for device in devices if device.type == "cuda"]
+    if on_cuda and "cuda" not in _KERNELS and not any(map(_missing, on_cuda)):
+        from npgm.torch.triton import driver
+
+        _KERNELS["cuda"] = driver.KERNELS
+
+
+def accepts(phi: Reference, device_type: str = "cpu") -> bool:
+    """Whether there is a fused step for φ: for any isotropic one, and for the separable ones of npgm's own kernels."""
+    known = _KERNELS.get(device_type)
+    return known is not None and (isinstance(phi, Isotropic) or type(phi.kernel) in known)
 
 
 def kernel(phi: Reference) -> str:
-    """Return the native module's name for the kernel of a separable φ that is accepted."""
-    return _KERNELS[type(phi.kernel)]
+    """Return the name for the operators of the kernel of a separable φ that is accepted."""
+    return type(phi.kernel).__name__
 
 
-def require(phi: Reference) -> None:
-    """Raise an error that says what is missing, unless there is a fused step for φ.
+def require(phi: Reference, parameter: Tensor) -> None:
+    """Raise an error that says what is missing, unless there is a fused step for φ and tensors such as ``parameter``.
+
+    Args:
+        parameter: of real numbers, or complex ones that are stepped as pairs of these.
 
     Raises:
-        RuntimeError: if npgm was built without its native module.
-        ValueError: if there is no fused step for the kernel.
+        RuntimeError: if the steps for its device are not there.
+        ValueError: if there is no fused step for such a parameter, or for the kernel.
     """
-    _native.core()
-    if not accepts(phi):
-        known = ", ".join(name for name in _KERNELS.values())
+    device = parameter.device
+    if device.type == "cpu":
+        _native.core()
+    if device.type == "cuda" and (missing := _missing(device)):
+        raise RuntimeError(f"`fused=True` on a CUDA device needs Triton: {missing}")
+    real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+    if not accepts_parameter(real.detach()):
+        raise ValueError(
+            "`fused=True` requires all the params to be dense floating point Tensors on the CPU or a CUDA device, not "
+            f"{type(parameter).__name__} of {parameter.dtype} on {device} with strides {parameter.stride()} of shape "
+            f"{tuple(parameter.shape)}"
+        )
+    if not accepts(phi, device.type):
+        known = ", ".join(sorted(kernel.__name__ for kernel in _KERNELS[device.type]))
         raise ValueError(f"`fused=True` has no separable step for the kernel {phi.kernel!r}; it has: {known}")
+
+
+def _missing(device: torch.device) -> str | None:
+    """Return what Triton lacks on a CUDA device, or None if it can be used."""
+    if importlib.util.find_spec("triton") is None:
+        return "install it by `pip install triton`, in the version that goes with this release of torch"
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "install gcc or clang, with which it compiles, or name a C compiler in the environment variable CC"
+    if (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+        return f"it does not know devices of compute capability {capability[0]}.{capability[1]}"
+    return None
 
 
 def accepts_parameter(parameter: Tensor) -> bool:
     """Whether there is a fused step for tensors such as ``parameter``, a view of real numbers where it is complex."""
     return (
         type(parameter) in _PLAIN
-        and parameter.is_cpu
+        and parameter.device.type in _KERNELS
         and parameter.layout == torch.strided
         and parameter.dtype in DTYPES
         and (parameter.is_contiguous() or is_dense(parameter))
@@ -71,20 +113,29 @@ def accepts_together(parameters: list[Tensor], gradients: list[Tensor], buffers:
     return (
         dtype in DTYPES
         and ({*map(_DTYPE, buffers)} in (set(), {dtype}, {torch.promote_types(dtype, torch.float32)}))
-        and all(map(_IS_CPU, tensors))
+        and _on_one_device(tensors)
         and all(map(Tensor.is_contiguous, tensors))
     )
+
+
+def _on_one_device(tensors: list[Tensor]) -> bool:
+    if all(map(_IS_CPU, tensors)):
+        return "cpu" in _KERNELS
+    devices = {*map(_DEVICE, tensors)}
+    return len(devices) == 1 and devices.pop().type in _KERNELS
 
 
 def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) -> bool:
     """Whether the memory of the three can be gone through together."""
     if not accepts_parameter(parameter) or type(gradient) not in _PLAIN or gradient.dtype != parameter.dtype:
         return False
-    if gradient.layout != torch.strided or not gradient.is_cpu:
+    if gradient.layout != torch.strided or gradient.device != parameter.device:
         return False
     if buffer is not None:
         working = torch.promote_types(parameter.dtype, torch.float32)
-        if type(buffer) not in _PLAIN or not buffer.is_cpu or buffer.dtype not in (parameter.dtype, working):
+        if type(buffer) not in _PLAIN or buffer.device != parameter.device:
+            return False
+        if buffer.dtype not in (parameter.dtype, working):
             return False
     others = [gradient] if buffer is None else [gradient, buffer]
     if parameter.is_contiguous():

@@ -15,7 +15,7 @@ from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
 from npgm.references import Isotropic, Reference, Separable, lifts, reference
 from npgm.torch import functional, norms
-from npgm.torch import fused as native
+from npgm.torch import fused as fused_steps
 
 SCOPES = ("global", "group", "tensor")
 NONFINITE = ("propagate", "skip", "raise")
@@ -149,16 +149,16 @@ class NPGM(Optimizer):
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
-        if self.param_groups[-1]["fused"]:
-            for parameter in self.param_groups[-1]["params"]:
-                real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
-                if not native.accepts_parameter(real.detach()):
-                    self.param_groups.pop()
-                    raise ValueError(
-                        "`fused=True` requires all the params to be dense floating point Tensors on the CPU, not "
-                        f"{type(parameter).__name__} of {parameter.dtype} on {parameter.device} with strides "
-                        f"{parameter.stride()} of shape {tuple(parameter.shape)}"
-                    )
+        group = self.param_groups[-1]
+        if group["fused"] is not False:
+            fused_steps.load({parameter.device for parameter in group["params"]})
+        if group["fused"]:
+            try:
+                for parameter in group["params"]:
+                    fused_steps.require(_reference(group), parameter)
+            except (RuntimeError, ValueError):
+                self.param_groups.pop()
+                raise
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -417,8 +417,6 @@ def _checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
     phi = _checked_reference(group)
-    if group["fused"]:
-        native.require(phi)
     return group | {
         "lr": lr,
         "momentum": _validate.fraction("momentum", group["momentum"]),

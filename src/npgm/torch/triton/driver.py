@@ -26,7 +26,10 @@ _DTYPES = {
     torch.bfloat16: tl.bfloat16,
     torch.float16: tl.float16,
 }
-_FUNCTIONS = {kernel.__name__: function for kernel, function in PRECONDITIONERS.items()}
+_PRECONDITIONERS = {kernel.__name__: function for kernel, function in PRECONDITIONERS.items()}
+
+KERNELS = frozenset(PRECONDITIONERS)
+"""The kernels that have a separable step."""
 
 
 def norms(
@@ -41,7 +44,7 @@ def norms(
     """Return max|y| and ‖y‖ / max|y| as `npgm.torch.fused.norms` does, on the device."""
     dtype, device, n = gradients[0].dtype, gradients[0].device, len(gradients)
     units = n if per_tensor else 1
-    with torch.cuda.device_of(gradients[0]):
+    with torch.cuda.device_of(gradients[0]):  # type: ignore[no-untyped-call]
         table, blocks = _table(parameters, gradients, [])
         parts, result = (torch.empty(2, size, dtype=torch.float64, device=device) for size in (blocks, units))
         if blocks:
@@ -80,18 +83,30 @@ def step_(
     maximize: bool,
 ) -> None:
     """Take the step of `npgm.torch.NPGM` as `npgm.torch.fused.step_` does, with all numbers read on the device."""
-    numbers = {"kernel": kernel, "scale": scale, "weight": weight, "coupled_decay": coupled_decay}
-    numbers |= {"decoupled_decay": decoupled_decay, "maximize": maximize}
+    per_tensor = factors is not None and factors.numel() > 1
     if _overlap(_extents(parameters), _extents(gradients), _extents(momentum)):
         # one after the other, as in a loop over them
-        each = [factors] * len(parameters) if factors is None or factors.numel() == 1 else factors.split(1)
-        for i, factor in enumerate(each):
-            part = slice(i, i + 1)
-            step_(parameters[part], gradients[part], momentum[part], factor, lr, grad_scale, keep, **numbers)
+        for i in range(len(parameters)):
+            one = slice(i, i + 1)
+            step_(
+                parameters[one],
+                gradients[one],
+                momentum[one],
+                factors[one] if factors is not None and per_tensor else factors,
+                lr,
+                grad_scale,
+                keep,
+                kernel=kernel,
+                scale=scale,
+                weight=weight,
+                coupled_decay=coupled_decay,
+                decoupled_decay=decoupled_decay,
+                maximize=maximize,
+            )
         return
     dtype = parameters[0].dtype
     working = working_dtype(dtype)
-    with torch.cuda.device_of(parameters[0]):
+    with torch.cuda.device_of(parameters[0]):  # type: ignore[no-untyped-call]
         table, blocks = _table(parameters, gradients, momentum)
         if blocks:
             loops.step[(blocks,)](
@@ -109,8 +124,8 @@ def step_(
                 T=_DTYPES[working],
                 PARAMETER=_DTYPES[dtype],
                 MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
-                PRECONDITION=_FUNCTIONS[kernel] if kernel else None,
-                PER_TENSOR=factors is not None and factors.numel() > 1,
+                PRECONDITION=_PRECONDITIONERS[kernel] if kernel else None,
+                PER_TENSOR=per_tensor,
                 DECAYS=coupled_decay != 0.0,
                 BLOCK=BLOCK,
                 STRIP=32 * WARPS * 16 // dtype.itemsize,

@@ -72,12 +72,12 @@ def step(
         # vectors are loaded where both hold
         if ((x | gradient | momentum) % 16 == 0) & (start + BLOCK <= size):
             for i in range(start, start + BLOCK, STRIP):
-                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight, coupled_decay,
-                     T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, False)  # fmt: skip
+                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight,
+                     coupled_decay, T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, False)  # fmt: skip
         else:
             for i in range(start, tl.minimum(start + BLOCK, size), STRIP):
-                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight, coupled_decay,
-                     T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, True)  # fmt: skip
+                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight,
+                     coupled_decay, T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, True)  # fmt: skip
 
 
 @triton.jit
@@ -179,6 +179,7 @@ def moments(
     BLOCK: tl.constexpr,
     PARTIAL: tl.constexpr,
 ):
+    """Return max|y| and ‖y‖ / max|y| of one block, of which only a part lies in the tensor if PARTIAL."""
     pointer, mask = entries(gradient_address, start, size, PARAMETER, BLOCK, PARTIAL)
     y = tl.load(pointer, mask=mask).to(T) * gradient_factor
     if DECAYS:
@@ -282,11 +283,13 @@ def factor_of(grad_scale, sign, T: tl.constexpr):
 
 @triton.jit
 def narrowed(value, T: tl.constexpr):
+    """Cut a coefficient off at the largest number of its dtype: what it multiplies there is zero."""
     return tl.where(value > largest_finite(T), largest_finite(T), value).to(T)
 
 
 @triton.jit
 def largest_finite(T: tl.constexpr):
+    """Return the largest finite number of float32 or float64."""
     if T == tl.float64:
         return LARGEST_64
     else:

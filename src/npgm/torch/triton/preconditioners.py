@@ -44,29 +44,35 @@ def half_angle(a):
 
 @triton.jit
 def identity(a):
+    """a."""
     return a
 
 
 @triton.jit
 def arsinh(a):
-    # √(1 + a²) - 1 = a half_angle(a); and ln(2a) = ln(a/2) + ln 4, where 2a would overflow
-    near = a < 1e9
+    """arsinh(a)."""
+    # ln(1 + t) with t = a + √(1 + a²) - 1 = a + a half_angle(a); at the top, where t would overflow, ln(a/2) + ln 4
+    near = a < 1e30
     b = tl.where(near, a, 0.0)
-    return log1p(tl.where(near, b + b * half_angle(b), 0.5 * a)) + tl.where(near, 0.0, LN4)
+    u = log1p(tl.where(near, b + b * half_angle(b), 0.5 * a))
+    return tl.where(near, u, u + LN4)
 
 
 @triton.jit
 def over_one_plus(a):
+    """a / (1 + a)."""
     return a / (1.0 + a)
 
 
 @triton.jit
 def over_hypot1(a):
+    """a / √(1 + a²)."""
     return a / hypot1(a)
 
 
 @triton.jit
 def tanh(a):
+    """tanh(a)."""
     # with x = -2a and u = e^x, e^x - 1 = (u - 1) x / ln(u), whatever the error of u
     x = -2.0 * tl.minimum(a, 20.0)
     u = tl.exp(x)
@@ -76,6 +82,7 @@ def tanh(a):
 
 @triton.jit
 def arctan(a):
+    """arctan(a)."""
     # three halvings, to below 0.2, and the Taylor series
     t = tl.where(a == INFINITY, 1.0, half_angle(a))
     t = half_angle(half_angle(t))
@@ -83,7 +90,7 @@ def arctan(a):
     series = tl.zeros_like(a)
     for k in tl.static_range(12):
         series = 1.0 / (23 - 2 * k) - square * series
-    return 8.0 * (t * series)
+    return tl.where(a < 1e-8, a, 8.0 * (t * series))
 
 
 @triton.jit
