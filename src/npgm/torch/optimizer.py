@@ -64,13 +64,13 @@ class NPGM(Optimizer):
         capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
             a tensor on the device.
         differentiable: whether autograd goes through the step.
-        fused: whether to take the step of all parameters in one pass of the native module, on the CPU. If None, it is
-            chosen where it can be: it needs an isotropic φ or a kernel of npgm's own. Parameters whose gradient or
-            momentum is laid out otherwise in memory are moved one by one.
+        fused: whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
+            CUDA devices. If None, it is chosen where it can be: it needs an isotropic φ or a kernel of npgm's own.
+            Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.
 
     Raises:
         TypeError, ValueError: if an option is not accepted, in any group.
-        RuntimeError: in a step, if a gradient is not supported, or not finite under ``nonfinite="raise"``. Nothing has
+        RuntimeError: if ``fused=True`` needs something that is not installed; and in a step, if a gradient is not supported, or not finite under ``nonfinite="raise"``. Nothing has
             changed then.
 
     Example:
