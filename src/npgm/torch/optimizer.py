@@ -70,8 +70,8 @@ class NPGM(Optimizer):
 
     Raises:
         TypeError, ValueError: if an option is not accepted, in any group.
-        RuntimeError: if ``fused=True`` needs something that is not installed; and in a step, if a gradient is not supported, or not finite under ``nonfinite="raise"``. Nothing has
-            changed then.
+        RuntimeError: if ``fused=True`` needs something that is not installed; and in a step, if a gradient is not
+            supported, or not finite under ``nonfinite="raise"``. Nothing has changed then.
 
     Example:
         >>> model = torch.nn.Linear(10, 1)
