@@ -403,13 +403,15 @@ def test_the_operators_meet_the_contract_of_torch():
 
 
 @pytest.mark.parametrize(
-    ("found", "programs", "message"),
+    ("found", "version", "programs", "message"),
     [
-        (False, True, "on a CUDA device needs Triton: install it by `pip install triton`"),
-        (True, False, "on a CUDA device needs Triton: install gcc or clang"),
+        (False, "3.7.1", True, "on a CUDA device needs Triton: install it by `pip install triton`"),
+        (True, "3.6.0", True, "on a CUDA device needs Triton: 3.7 or later, not 3.6.0"),
+        (True, "3.10.0+git", False, "on a CUDA device needs Triton: install gcc or clang"),
     ],
 )
-def test_without_triton_it_says_how_to_get_it(found, programs, message, monkeypatch):
+def test_without_triton_it_says_how_to_get_it(found, version, programs, message, monkeypatch):
+    monkeypatch.setattr("triton.__version__", version)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: "somewhere" if found else None)
     monkeypatch.setattr("shutil.which", lambda name: "/bin/true" if programs else None)
     monkeypatch.delenv("CC", raising=False)

@@ -22,6 +22,7 @@ DTYPES = {
     dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 }
 
+_TRITON = (3, 7)  # the first release that the steps are tested with
 _PLAIN = (Tensor, torch.nn.Parameter)  # the memory of a subclass may be something else
 _DTYPE, _LAYOUT, _DEVICE, _IS_CPU = map(attrgetter, ("dtype", "layout", "device", "is_cpu"))
 _KERNELS: dict[str, frozenset[type[kernels.Kernel]]] = {}
@@ -85,6 +86,10 @@ def _missing(device: torch.device) -> str | None:
     """Return what Triton lacks on a CUDA device, or None if it can be used."""
     if importlib.util.find_spec("triton") is None:
         return "install it by `pip install triton`, in the version that goes with this release of torch"
+    import triton
+
+    if tuple(map(int, triton.__version__.split(".")[:2])) < _TRITON:
+        return f"3.7 or later, not {triton.__version__}, which is that of a later release of torch"
     if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
         return "install gcc or clang, with which it compiles, or name a C compiler in the environment variable CC"
     if (capability := torch.cuda.get_device_capability(device)) < (7, 0):
