@@ -1,8 +1,14 @@
 from __future__ import annotations
 
+import os
+
 import jax
 import pytest
+import torch
 from hypothesis import HealthCheck, settings
+
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 
 jax.config.update("jax_enable_x64", True)
 

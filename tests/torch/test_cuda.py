@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from npgm import references
-from npgm.torch import IHGD, NPGM
+from npgm.torch import IHGD, NPGM, SHGD, fused
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -53,7 +53,7 @@ def test_parameters_on_the_cpu_and_the_device_make_one_norm(scope):
 
 
 @pytest.mark.parametrize("name", references.names())
-@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("foreach", [None, False, True])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
 def test_a_step_does_not_synchronise(name, foreach, nonfinite):
     params = parameters("cuda")
@@ -69,7 +69,7 @@ def test_a_step_does_not_synchronise(name, foreach, nonfinite):
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("foreach", [None, False, True])
 def test_the_step_replays_from_a_graph(foreach):
     captured, eager = parameters("cuda"), parameters("cuda")
     lr = torch.tensor(0.1, device="cuda")
@@ -108,3 +108,69 @@ def test_a_checkpoint_of_the_cpu_goes_on_with_the_device():
         opt.step()
     for a, b in zip(moved, params, strict=True):
         torch.testing.assert_close(a.detach().cpu(), b.detach())
+
+
+@pytest.mark.parametrize("optimizer_class", [IHGD, SHGD])
+def test_a_whole_iteration_replays_from_a_graph(optimizer_class):
+    """The gradients are made in the graph, so that their addresses are not known before it is captured."""
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(torch.nn.Sequential(torch.nn.Linear(7, 5), torch.nn.Tanh(), torch.nn.Linear(5, 3)).cuda())
+    optimizers = [optimizer_class(model.parameters(), lr=0.1, momentum=0.9, fused=True, capturable=True) for model in models]  # fmt: skip
+    inputs = torch.randn(11, 7, device="cuda")
+
+    def iterate(model, optimizer):
+        optimizer.zero_grad(set_to_none=True)
+        model(inputs).square().mean().backward()
+        optimizer.step()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            iterate(models[0], optimizers[0])
+    torch.cuda.current_stream().wait_stream(stream)
+    optimizers[0].zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        models[0](inputs).square().mean().backward()
+        optimizers[0].step()
+    for _ in range(3):
+        iterate(models[1], optimizers[1])
+    for _ in range(4):
+        inputs.copy_(torch.randn(11, 7))
+        graph.replay()
+        iterate(models[1], optimizers[1])
+    for p, q in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_fused_is_the_default_and_uses_the_operators_for_cuda():
+    params = parameters("cuda")
+    gradients(params, 0)
+    IHGD(params, lr=0.1, fused=True)  # says what is missing, if anything is
+    assert "cuda" in fused._KERNELS
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        IHGD(params, lr=0.1).step()
+    assert {"npgm::norms", "npgm::step_"} <= {event.key for event in profile.key_averages()}
+
+
+@pytest.mark.parametrize("optimizer_class", [IHGD, SHGD])
+def test_a_gradient_scaler_skips_what_overflows(optimizer_class):
+    scaled, plain = parameters("cuda", torch.float32), parameters("cuda", torch.float32)
+    scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
+    optimizers = [optimizer_class(params, lr=0.1, momentum=0.9, fused=True) for params in (scaled, plain)]
+    for step in range(4):
+        loss = sum((p * (torch.inf if step == 2 else 1.0 + step)).sum() for p in scaled)
+        optimizers[0].zero_grad()
+        scaler.scale(loss).backward()
+        scaler.step(optimizers[0])
+        scaler.update()
+        if step != 2:
+            for p in plain:
+                p.grad = torch.full_like(p, 1.0 + step)
+            optimizers[1].step()
+    assert scaler.get_scale() == 512.0
+    for p, q in zip(scaled, plain, strict=True):
+        torch.testing.assert_close(p, q)

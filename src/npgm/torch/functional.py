@@ -1,7 +1,7 @@
 """One step of the preconditioned gradient method on tensors: the paths that `npgm.torch.NPGM` chooses from.
 
 The mathematics is that of `npgm.references`. A path is a `Block`: it tells the norms of its gradients and moves its
-parameters, by operations of torch or by the native steps of `npgm.torch.fused`.
+parameters, by operations of torch or by the operators of `npgm.torch.fused`.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ class Batch:
 
     @property
     def tries_fused(self) -> bool:
-        """Whether to take the step by the native module, for the tensors for which that is possible."""
+        """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
         if self.fused is None:
-            return self.foreach is None and not self.differentiable and fused.accepts(self.reference)
+            return self.foreach is None and not self.differentiable
         return self.fused
 
 
@@ -66,7 +66,7 @@ def together(batch: Batch) -> Tensors | None:
 
     Then they are supported, too, and finding that out takes less time than looking at each.
     """
-    if not batch.tries_fused or not fused.is_direct():
+    if not batch.tries_fused or not fused.accepts(batch.reference) or not fused.is_direct():
         return None
     if isinstance(batch.reference, Isotropic) and any(map(norms.is_flat_shard, batch.parameters)):
         return None
@@ -351,7 +351,7 @@ class MultiTensor(Composed):
 
 
 class Fused(Block):
-    """Parameters of one dtype on the CPU, by one call of the native module for a step and one for norms."""
+    """Parameters of one dtype on one device, by one operator of `npgm.torch.fused` for a step and one for norms."""
 
     def __init__(
         self,
@@ -364,7 +364,8 @@ class Fused(Block):
         super().__init__(batch, index, ())
         self.parameters, self.gradients, self.buffers = tensors
         self.native = native
-        self.grad_scale = None if grad_scale is None else grad_scale.to("cpu")
+        self.device = self.parameters[0].device
+        self.grad_scale = None if grad_scale is None else grad_scale.to(self.device)
         self.per_tensor = isinstance(batch.reference, Isotropic) and batch.scope == "tensor"
 
     def largest(self) -> Tensor:
@@ -397,48 +398,59 @@ class Fused(Block):
             return norms.finite(torch.from_numpy(phi.factor(array_api_compat.numpy, m, q) / m))
 
     def move(self, coefficient: Tensor | None, keep: Tensor | None) -> None:
-        phi, lr = self.batch.reference, self.batch.lr
-        kernel, kernel_parameters = fused.kernel(phi)
-        if self.native is None:
-            # a product, since a float by itself would be compiled in as a constant
-            lr = (lr * torch.ones((), dtype=torch.float64)).to("cpu").reshape(())
-        call = torch.ops.npgm.step_ if self.native is None else partial(fused.step_, tensors=self.native)
+        kernel, kernel_parameters = fused.kernel(self.batch.reference)
+        direct = self.native is not None
+        call = partial(fused.step_, tensors=self.native) if direct else torch.ops.npgm.step_
         call(
             self.parameters,
             self.gradients,
             self.buffers,
             coefficient,
-            lr,
+            self.batch.lr if direct else self.rate(),
             self.grad_scale,
-            None if keep is None else keep.to("cpu"),
+            None if keep is None else keep.to(self.device),
             kernel=kernel,
             kernel_parameters=kernel_parameters,
-            scale=phi.scale,
+            scale=self.batch.reference.scale,
             weight=1.0 - self.batch.momentum,
             coupled_decay=self.coupled_decay,
             decoupled_decay=self.decay,
             maximize=self.batch.maximize,
         )
 
+    def rate(self) -> Tensor:
+        """The learning rate as a number of float64 on the device, made of one on the CPU without waiting for it."""
+        lr = self.batch.lr
+        if isinstance(lr, Tensor):
+            lr = lr.reshape(())
+            lr = lr if lr.is_cpu else lr.to(self.device)
+        # a product, since a float by itself would be compiled in as a constant
+        return lr * torch.ones((), dtype=torch.float64, device=self.device)
+
 
 def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
-    foreach, tries_fused = batch.foreach, batch.tries_fused
+    foreach = batch.foreach
     buffers: Sequence[Tensor | None] = batch.buffers or [None] * len(batch.parameters)
     pieces = [_Piece.of(*each) for each in zip(batch.parameters, batch.gradients, buffers, strict=True)]
     if foreach is None:
         _, foreach = _default_to_fused_or_foreach([piece.parameter for piece in pieces], batch.differentiable)
     alone: list[_Piece] = []
     stacked: defaultdict[Any, list[_Piece]] = defaultdict(list)
-    native: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
+    at_once: defaultdict[Any, tuple[list[Tensor], list[Tensor], list[Tensor]]] = defaultdict(lambda: ([], [], []))
     for piece in pieces:
         parameter, gradient, buffer = piece.parameter, piece.gradient, piece.buffer
-        dtypes = (parameter.dtype, None if buffer is None else buffer.dtype)
-        if tries_fused and not piece.process_groups and fused.accepts_tensors(parameter, gradient, buffer):
-            for members, tensor in zip(native[dtypes], (parameter, gradient, buffer), strict=True):
+        key = (parameter.device, parameter.dtype, None if buffer is None else buffer.dtype)
+        if (
+            batch.tries_fused
+            and not piece.process_groups
+            and fused.accepts(batch.reference, parameter.device.type)
+            and fused.accepts_tensors(parameter, gradient, buffer)
+        ):
+            for members, tensor in zip(at_once[key], (parameter, gradient, buffer), strict=True):
                 if tensor is not None:
                     members.append(tensor)
         elif foreach and not gradient.is_sparse:
-            stacked[parameter.device, dtypes, piece.process_groups].append(piece)
+            stacked[key, piece.process_groups].append(piece)
         else:
             alone.append(piece)
     return [
@@ -446,7 +458,7 @@ def _blocks(batch: Batch, index: int, grad_scale: Tensor | None) -> list[Block]:
         *(MultiTensor(batch, index, pieces, grad_scale) for pieces in stacked.values()),
         *(
             Fused(batch, index, tensors, fused.gather(*tensors) if fused.is_direct() else None, grad_scale)
-            for tensors in native.values()
+            for tensors in at_once.values()
         ),
     ]
 

@@ -1,12 +1,16 @@
-"""The fused path: all tensors of a dtype in one call of the native module, each read and written once.
+"""The fused path: all tensors of a dtype in one pass, each read and written once.
 
-On the CPU only. The native steps are custom operators too, which `torch.compile` keeps in its graph; elsewhere they are
-called without the dispatcher, which would take longer for thousands of tensors than the step of small ones.
+The steps are custom operators, which `torch.compile` keeps in its graph: on the CPU the native module takes them, on a
+CUDA device Triton, in `npgm.torch.triton`. Elsewhere than in a graph the native module is called without the
+dispatcher, which would take longer for thousands of tensors than the step of small ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
@@ -24,52 +28,94 @@ DTYPES = {
     dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 }
 
+_TRITON = (3, 7)  # the first release that the steps are tested with
 _PLAIN = (Tensor, torch.nn.Parameter)  # the memory of a subclass may be something else
-_KERNELS: dict[type[kernels.Kernel], str] = (
-    {getattr(kernels, name): name for name in _native.core().kernels} if _native.available() else {}
-)
-_PARAMETERS = {kernel: [field.name for field in fields(kernel)] for kernel in _KERNELS}  # type: ignore[arg-type]
+_PARAMETERS = {kernel: [field.name for field in fields(kernel)] for kernel in kernels.registry.values()}  # type: ignore[arg-type]
 _EXCHANGE = (
     _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, _PLAIN)
     if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
     else None
 )
+_KERNELS: dict[str, frozenset[type[kernels.Kernel]]] = {}
+"""The kernels that have a separable step, by type of device; a device whose type is not there has no steps at all."""
+
+if _native.available():
+    _KERNELS["cpu"] = frozenset(getattr(kernels, name) for name in _native.core().kernels)
 
 
-def accepts(phi: Reference) -> bool:
-    """Whether there is a fused step for φ: for any isotropic one, and for the separable ones of npgm's own kernels.
+def load(devices: Iterable[torch.device]) -> None:
+    """Make the steps on these devices known, where they can be taken; those on the CPU always are.
 
-    False without the native module.
+    Only who has something on a CUDA device waits for the import of Triton.
     """
-    return _native.available() and (isinstance(phi, Isotropic) or type(phi.kernel) in _KERNELS)
+    on_cuda = [device for device in devices if device.type == "cuda"]
+    if on_cuda and "cuda" not in _KERNELS and not any(map(_missing, on_cuda)):
+        from npgm.torch.triton import driver
+
+        _KERNELS["cuda"] = driver.KERNELS
+
+
+def accepts(phi: Reference, device_type: str = "cpu") -> bool:
+    """Whether there is a fused step for φ: for any isotropic one, and for the separable ones of npgm's own kernels."""
+    known = _KERNELS.get(device_type)
+    return known is not None and (isinstance(phi, Isotropic) or type(phi.kernel) in known)
 
 
 def kernel(phi: Reference) -> tuple[str, list[float]]:
-    """Return the kernel of an accepted φ as the native module is told it, by name and parameters; none if isotropic."""
+    """Return the kernel of an accepted φ as the operators are told it, by name and parameters; none if isotropic."""
     if isinstance(phi, Isotropic):
         return "", []
     own = type(phi.kernel)
-    return _KERNELS[own], [getattr(phi.kernel, name) for name in _PARAMETERS[own]]
+    return own.__name__, [getattr(phi.kernel, name) for name in _PARAMETERS[own]]
 
 
-def require(phi: Reference) -> None:
-    """Raise an error that says what is missing, unless there is a fused step for φ.
+def require(phi: Reference, parameter: Tensor) -> None:
+    """Raise an error that says what is missing, unless there is a fused step for φ and tensors such as ``parameter``.
+
+    Args:
+        parameter: of real numbers, or complex ones that are stepped as pairs of these.
 
     Raises:
-        RuntimeError: if npgm was built without its native module.
-        ValueError: if there is no fused step for the kernel.
+        RuntimeError: if the steps for its device are not there.
+        ValueError: if there is no fused step for such a parameter, or for the kernel.
     """
-    _native.core()
-    if not accepts(phi):
-        known = ", ".join(name for name in _KERNELS.values())
+    device = parameter.device
+    if device.type == "cpu":
+        _native.core()
+    if device.type == "cuda" and (missing := _missing(device)):
+        raise RuntimeError(f"`fused=True` on a CUDA device needs Triton: {missing}")
+    real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
+    if not accepts_parameter(real.detach()):
+        raise ValueError(
+            "`fused=True` requires all the params to be dense floating point Tensors on the CPU or a CUDA device, not "
+            f"{type(parameter).__name__} of {parameter.dtype} on {device} with strides {parameter.stride()} of shape "
+            f"{tuple(parameter.shape)}"
+        )
+    if not accepts(phi, device.type):
+        known = ", ".join(sorted(kernel.__name__ for kernel in _KERNELS[device.type]))
         raise ValueError(f"`fused=True` has no separable step for the kernel {phi.kernel!r}; it has: {known}")
+
+
+def _missing(device: torch.device) -> str | None:
+    """Return what Triton lacks on a CUDA device, or None if it can be used."""
+    if importlib.util.find_spec("triton") is None:
+        return "install it by `pip install triton`, in the version that goes with this release of torch"
+    import triton
+
+    if tuple(map(int, triton.__version__.split(".")[:2])) < _TRITON:
+        return f"3.7 or later, not {triton.__version__}, which is that of a later release of torch"
+    if not (os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")):
+        return "install gcc or clang, with which it compiles, or name a C compiler in the environment variable CC"
+    if (capability := torch.cuda.get_device_capability(device)) < (7, 0):
+        return f"it does not know devices of compute capability {capability[0]}.{capability[1]}"
+    return None
 
 
 def accepts_parameter(parameter: Tensor) -> bool:
     """Whether there is a fused step for tensors such as ``parameter``, a view of real numbers where it is complex."""
     return (
         type(parameter) in _PLAIN
-        and parameter.is_cpu
+        and parameter.device.type in _KERNELS
         and parameter.layout == torch.strided
         and parameter.dtype in DTYPES
         and (parameter.is_contiguous() or is_dense(parameter))
@@ -91,7 +137,7 @@ def gather(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Ten
         return exchanged
     buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
     dtypes = {(p.dtype, None if m is None else m.dtype) for p, m in zip(parameters, buffers, strict=True)}
-    if len(dtypes) != 1 or not all(map(accepts_tensors, parameters, gradients, buffers)):
+    if len(dtypes) != 1 or not parameters[0].is_cpu or not all(map(accepts_tensors, parameters, gradients, buffers)):
         return None
     # the dispatcher would do what is still to be negated
     return (
@@ -119,7 +165,7 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
     if not accepts_parameter(parameter):
         return False
     others = [gradient] if buffer is None else [gradient, buffer]
-    if any(type(t) not in _PLAIN or t.layout != torch.strided or not t.is_cpu for t in others):
+    if any(type(t) not in _PLAIN or t.layout != torch.strided or t.device != parameter.device for t in others):
         return False
     working = torch.promote_types(parameter.dtype, torch.float32)
     if gradient.dtype != parameter.dtype or (buffer is not None and buffer.dtype not in (parameter.dtype, working)):

@@ -15,7 +15,7 @@ from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
 from npgm.references import Isotropic, Reference, Separable, lifts, reference
 from npgm.torch import functional, norms
-from npgm.torch import fused as native
+from npgm.torch import fused as fused_steps
 
 SCOPES = ("global", "group", "tensor")
 NONFINITE = ("propagate", "skip", "raise")
@@ -64,14 +64,14 @@ class NPGM(Optimizer):
         capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
             a tensor on the device.
         differentiable: whether autograd goes through the step.
-        fused: whether to take the step of all parameters in one pass of the native module, on the CPU. If None, it is
-            chosen where it can be: it needs an isotropic φ or a kernel of npgm's own. Parameters whose gradient or
-            momentum is laid out otherwise in memory are moved one by one.
+        fused: whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
+            CUDA devices. If None, it is chosen where it can be: it needs an isotropic φ or a kernel of npgm's own.
+            Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.
 
     Raises:
         TypeError, ValueError: if an option is not accepted, in any group.
-        RuntimeError: in a step, if a gradient is not supported, or not finite under ``nonfinite="raise"``. Nothing has
-            changed then.
+        RuntimeError: if ``fused=True`` needs something that is not installed; and in a step, if a gradient is not
+            supported, or not finite under ``nonfinite="raise"``. Nothing has changed then.
 
     Example:
         >>> model = torch.nn.Linear(10, 1)
@@ -149,16 +149,16 @@ class NPGM(Optimizer):
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
-        if self.param_groups[-1]["fused"]:
-            for parameter in self.param_groups[-1]["params"]:
-                real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
-                if not native.accepts_parameter(real.detach()):
-                    self.param_groups.pop()
-                    raise ValueError(
-                        "`fused=True` requires all the params to be dense floating point Tensors on the CPU, not "
-                        f"{type(parameter).__name__} of {parameter.dtype} on {parameter.device} with strides "
-                        f"{parameter.stride()} of shape {tuple(parameter.shape)}"
-                    )
+        group = self.param_groups[-1]
+        if group["fused"] is not False:
+            fused_steps.load({parameter.device for parameter in group["params"]})
+        if group["fused"]:
+            try:
+                for parameter in group["params"]:
+                    fused_steps.require(_reference(group), parameter)
+            except (RuntimeError, ValueError):
+                self.param_groups.pop()
+                raise
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -418,8 +418,6 @@ def _checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
     phi = _checked_reference(group)
-    if group["fused"]:
-        native.require(phi)
     return group | {
         "lr": lr,
         "momentum": _validate.fraction("momentum", group["momentum"]),

@@ -1,0 +1,208 @@
+"""Many tensors in one launch: the tables of their addresses, the choice of the loops, and the operators for CUDA."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+
+import torch
+import triton.language as tl
+from torch import Tensor
+
+from npgm.torch.norms import working_dtype
+from npgm.torch.triton import loops
+from npgm.torch.triton.preconditioners import PRECONDITIONERS
+
+BLOCK = 4096
+"""Entries of a tensor that one program takes."""
+WARPS = 8
+"""Of 32 threads, each of which takes sixteen bytes at a time."""
+ARGUMENTS = 256
+"""Entries of a table that one launch writes."""
+
+_DTYPES = {
+    torch.float32: tl.float32,
+    torch.float64: tl.float64,
+    torch.bfloat16: tl.bfloat16,
+    torch.float16: tl.float16,
+}
+_PRECONDITIONERS = {kernel.__name__: function for kernel, function in PRECONDITIONERS.items()}
+
+KERNELS = frozenset(PRECONDITIONERS)
+"""The kernels that have a separable step."""
+
+
+def norms(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    grad_scale: Tensor | None,
+    *,
+    maximize: bool,
+    decay: float,
+    per_tensor: bool,
+) -> Tensor:
+    """Return max|y| and ‖y‖ / max|y| as `npgm.torch.fused.norms` does, on the device."""
+    dtype, device, n = gradients[0].dtype, gradients[0].device, len(gradients)
+    units = n if per_tensor else 1
+    with torch.cuda.device_of(gradients[0]):  # type: ignore[no-untyped-call]
+        table, blocks = _table(parameters, gradients, [])
+        parts, result = (torch.empty(2, size, dtype=torch.float64, device=device) for size in (blocks, units))
+        if blocks:
+            loops.measure[(blocks,)](
+                table,
+                n,
+                blocks,
+                parts,
+                grad_scale,
+                decay,
+                -1.0 if maximize else 1.0,
+                T=_DTYPES[working_dtype(dtype)],
+                PARAMETER=_DTYPES[dtype],
+                DECAYS=decay != 0.0,
+                BLOCK=BLOCK,
+                num_warps=WARPS,
+            )
+        loops.combine[(units,)](table, n, blocks, parts, result, PER_TENSOR=per_tensor, WIDTH=1024)
+    return result
+
+
+def step_(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momentum: list[Tensor],
+    factors: Tensor | None,
+    lr: Tensor,
+    grad_scale: Tensor | None,
+    keep: Tensor | None,
+    *,
+    kernel: str,
+    kernel_parameters: list[float],
+    scale: float,
+    weight: float,
+    coupled_decay: float,
+    decoupled_decay: float,
+    maximize: bool,
+) -> None:
+    """Take the step of `npgm.torch.NPGM` as `npgm.torch.fused.step_` does, with all numbers read on the device.
+
+    The kernels of `KERNELS` have no parameters.
+    """
+    per_tensor = factors is not None and factors.numel() > 1
+    if _overlap(_extents(parameters), _extents(gradients), _extents(momentum)):
+        # one after the other, as in a loop over them
+        for i in range(len(parameters)):
+            one = slice(i, i + 1)
+            step_(
+                parameters[one],
+                gradients[one],
+                momentum[one],
+                factors[one] if factors is not None and per_tensor else factors,
+                lr,
+                grad_scale,
+                keep,
+                kernel=kernel,
+                kernel_parameters=kernel_parameters,
+                scale=scale,
+                weight=weight,
+                coupled_decay=coupled_decay,
+                decoupled_decay=decoupled_decay,
+                maximize=maximize,
+            )
+        return
+    dtype = parameters[0].dtype
+    working = working_dtype(dtype)
+    with torch.cuda.device_of(parameters[0]):  # type: ignore[no-untyped-call]
+        table, blocks = _table(parameters, gradients, momentum)
+        if blocks:
+            loops.step[(blocks,)](
+                table,
+                len(parameters),
+                factors,
+                lr,
+                grad_scale,
+                keep,
+                _clamped(scale, working),
+                weight,
+                coupled_decay,
+                decoupled_decay,
+                -1.0 if maximize else 1.0,
+                T=_DTYPES[working],
+                PARAMETER=_DTYPES[dtype],
+                MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
+                PRECONDITION=_PRECONDITIONERS[kernel] if kernel else None,
+                PER_TENSOR=per_tensor,
+                DECAYS=coupled_decay != 0.0,
+                BLOCK=BLOCK,
+                STRIP=32 * WARPS * 16 // dtype.itemsize,
+                num_warps=WARPS,
+            )
+    torch.autograd.graph.increment_version([*parameters, *momentum])
+
+
+torch.library.impl("npgm::norms", "CUDA", norms)
+torch.library.impl("npgm::step_", "CUDA", step_)
+
+
+def _clamped(scale: float, dtype: torch.dtype) -> float:
+    """Return the positive finite number of ``dtype`` next to λ."""
+    numbers = torch.finfo(dtype)
+    return min(max(scale, numbers.smallest_normal * numbers.eps), numbers.max)
+
+
+def _table(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> tuple[Tensor, int]:
+    """Return the table that `loops` describes, and the number of blocks."""
+    sizes = [x.numel() for x in parameters]
+    starts = [0, *itertools.accumulate(-(-size // BLOCK) for size in sizes)]
+    addresses = (x.data_ptr() for x in itertools.chain(parameters, gradients, momentum or gradients))
+    entries = (*addresses, *sizes, *starts)
+    device, stream = parameters[0].device, 0
+    if device.type == "cuda":
+        if torch.cuda.is_current_stream_capturing():
+            # memory and contents that belong to the graph
+            return _written(device, entries), starts[-1]
+        stream = torch.cuda.current_stream(device).cuda_stream
+    return _kept(device, stream, entries), starts[-1]
+
+
+@functools.lru_cache(maxsize=64)
+def _kept(device: torch.device, stream: int, entries: tuple[int, ...]) -> Tensor:
+    """Return a table that is used on one stream, so that its memory is not given away while it is in use."""
+    return _written(device, entries)
+
+
+def _written(device: torch.device, entries: tuple[int, ...]) -> Tensor:
+    padded = [entry + loops.OFFSET.value for entry in entries]
+    padded += -len(entries) % ARGUMENTS * [loops.OFFSET.value]
+    table = torch.empty(len(padded), dtype=torch.int64, device=device)
+    for start in range(0, len(padded), ARGUMENTS):
+        loops.write[(1,)](table, start, tuple(padded[start : start + ARGUMENTS]))
+    return table
+
+
+Extents = tuple[tuple[int, int], ...]
+"""Where tensors begin and end in memory."""
+
+
+def _extents(tensors: list[Tensor]) -> Extents:
+    return tuple((x.data_ptr(), x.data_ptr() + x.numel() * x.itemsize) for x in tensors)
+
+
+@functools.lru_cache(maxsize=64)
+def _overlap(parameters: Extents, gradients: Extents, momentum: Extents) -> bool:
+    """Whether a tensor that is written shares memory with one of another parameter.
+
+    Raises:
+        ValueError: if it shares memory with one of its own.
+    """
+    extents = [(*extent, True) for extent in (*parameters, *momentum)] + [(*extent, False) for extent in gradients]
+    shared, end, written_end = False, 0, 0
+    for first, last, written in sorted(extent for extent in extents if extent[0] < extent[1]):
+        shared |= first < (end if written else written_end)
+        end = max(end, last)
+        written_end = max(written_end, last) if written else written_end
+    if shared:
+        for own in zip(parameters, gradients, momentum or parameters, strict=True):
+            for a, b in itertools.combinations(own if momentum else own[:2], 2):
+                if max(a[0], b[0]) < min(a[1], b[1]):
+                    raise ValueError("a parameter, its gradient and its momentum overlap in memory")
+    return shared

@@ -1,0 +1,112 @@
+"""Compile what `npgm.torch.triton` launches, for a device that need not be there; test_triton.py looks at the result.
+
+    python tests/compile_triton.py
+
+Prints a list of JSON, of one entry for each binary: its function, what it is for, and what it is made of.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime import JITFunction, driver
+
+from npgm.torch import fused  # noqa: F401  defines the operators
+from npgm.torch.triton import driver as steps
+
+TARGET = GPUTarget("cuda", 80, 32)
+
+
+class Absent:
+    """A driver for which there are binaries and no device."""
+
+    def get_current_target(self) -> GPUTarget:
+        return TARGET
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+compiled: dict[str, dict[str, object]] = {}
+case = ""
+launch = JITFunction.run
+
+
+def compile_only(function: JITFunction, *args: object, grid: object, warmup: bool, **options: object) -> object:
+    kernel = launch(function, *args, grid=grid, warmup=True, **options)
+    compiled.setdefault(kernel.hash, {"function": function.__name__, "case": case} | inspect(kernel.asm))
+    return kernel
+
+
+def inspect(asm: dict[str, object]) -> dict[str, object]:
+    ptx = asm["ptx"]
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
+        file.write(asm["cubin"])
+        file.flush()
+        tool = Path(triton.__file__).parent / "backends/nvidia/bin/cuobjdump"
+        usage = subprocess.run([tool, "--dump-resource-usage", file.name], capture_output=True, text=True, check=True)
+    registers, stack = re.search(r"REG:(\d+) STACK:(\d+)", usage.stdout).groups()
+    return {
+        "registers": int(registers),
+        "stack": int(stack),
+        "vector_loads": len(re.findall(r"ld\.global\.v", ptx)),
+        "vector_stores": len(re.findall(r"st\.global\.v", ptx)),
+    }
+
+
+def step(kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False) -> None:
+    x, g = (torch.zeros(10, dtype=dtype) for _ in range(2))
+    factors = None if kernel else torch.ones((), dtype=torch.float64)
+    scale, keep = (None, None) if plain else (torch.ones(()), torch.ones((), dtype=torch.bool))
+    steps.step_(
+        [x],
+        [g],
+        [] if momentum is None else [torch.zeros(10, dtype=momentum)],
+        factors,
+        torch.ones((), dtype=torch.float64),
+        scale,
+        keep,
+        kernel=kernel,
+        kernel_parameters=[],
+        scale=2.0,
+        weight=0.1,
+        coupled_decay=0.0 if plain else 0.1,
+        decoupled_decay=0.1,
+        maximize=True,
+    )
+
+
+def main() -> None:
+    global case
+    driver.set_active(Absent())
+    JITFunction.run = compile_only
+    kernels = sorted(kernel.__name__ for kernel in steps.KERNELS)
+    for dtype in (torch.float32, torch.float64):
+        for kernel in kernels:
+            case = f"{kernel} {str(dtype).removeprefix('torch.')}"
+            step(kernel, dtype, dtype)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+        case = f"norms {str(dtype).removeprefix('torch.')}"
+        x = torch.zeros(10, dtype=dtype)
+        steps.norms([x], [x], None, maximize=False, decay=0.0, per_tensor=False)
+        steps.norms([x], [x], torch.ones(()), maximize=True, decay=0.1, per_tensor=True)
+        case = f"isotropic {str(dtype).removeprefix('torch.')}"
+        step("", dtype, dtype)
+        step("", dtype, plain=True)
+        step("", dtype, torch.promote_types(dtype, torch.float32))
+    json.dump(list(compiled.values()), sys.stdout, indent=1)
+
+
+if __name__ == "__main__":
+    main()
