@@ -16,7 +16,7 @@ from rich.table import Table
 from npgm import _validate, experiments, kernels, problems, references
 from npgm.data import DataError
 from npgm.data import load as load_data
-from npgm.experiments import figures
+from npgm.experiments import figures, ranks
 from npgm.experiments.certification import METHODS, Certified, certify_problem
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -49,6 +49,11 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
     device: Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")] = "cpu",
+    engine: Annotated[str, typer.Option(help="local, for this machine's processes, or dask, for a cluster.")] = "local",
+    scheduler: Annotated[str | None, typer.Option(help="The cluster's scheduler, such as tcp://host:8786.")] = None,
+    parallel: Annotated[
+        str | None, typer.Option(help="How ranks of torchrun train a network: ddp (the default) or fsdp.")
+    ] = None,
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report.
 
@@ -57,9 +62,13 @@ def reproduce(
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
-        return experiments.write_report(spec, preset, store)
+        store = experiments.run(
+            spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device, engine=engine,
+            scheduler=scheduler, parallel=parallel,
+        )  # fmt: skip
+        return experiments.write_report(spec, preset, store) if ranks.leads() else []
 
+    console.quiet = not ranks.leads()
     without_data = []
     try:
         for name in _chosen(experiment):
@@ -192,6 +201,7 @@ def _complain(error: object) -> None:
 
 def _show(paths: list[Path]) -> None:
     """Print a report and the paths of its files."""
-    console.print(Markdown(paths[0].read_text(encoding="utf-8")))
+    if paths:
+        console.print(Markdown(paths[0].read_text(encoding="utf-8")))
     for path in paths:
         console.print(str(path), soft_wrap=True, highlight=False)
