@@ -80,6 +80,7 @@ def reproduce(
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
+    ranks.leave()
     if without_data:
         _complain(f"not run, for want of data: {', '.join(without_data)}")
         raise typer.Exit(2)

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 
+import distributed
 import polars as pl
 import pytest
 from distributed import Client
@@ -122,7 +123,9 @@ def test_a_killed_worker_loses_nothing_and_counts_nothing_twice(tmp_path, cache,
 @pytest.mark.slow
 def test_networks_are_those_trained_here(tmp_path, cache, address):
     experiment = multilayer_perceptron()
-    local = experiments.run(experiment, "smoke", tmp_path / "local", jobs=2)
+    local = experiments.run(experiment, "smoke", tmp_path / "local", jobs=1)
+    for run in experiment.runs("smoke"):  # damaged checkpoints, which are removed with those of the runs
+        (cache / "checkpoints" / f"{run.key}-2.checkpoint").touch()
     assert_same(experiment, experiments.run(experiment, "smoke", tmp_path, engine="dask", scheduler=address), local)
     assert not list((cache / "checkpoints").iterdir())
 
@@ -162,6 +165,19 @@ def test_workers_of_several_threads_are_refused(tmp_path, cache):
     ):
         experiments.run(factorisation(), "smoke", tmp_path, engine="dask", scheduler=address)
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, monkeypatch):
+    arguments = {"engine": "dask", "scheduler": address}
+    version = distributed.versions._version_cached
+    monkeypatch.setattr(
+        distributed.versions, "_version_cached", lambda name: "0.0.1" if name == "npgm" else version(name)
+    )
+    with pytest.raises(ValueError, match=r"Mismatched versions found[^$]*npgm *\| 0\.0\.1"):
+        experiments.run(factorisation(), "smoke", tmp_path, **arguments)
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ValueError, match=r"needs the package distributed; install npgm\[distributed\]"):
+        experiments.run(factorisation(), "smoke", tmp_path, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ class Dask(Engine):
         """Yield the results of a call for each unit, as they are done; raises what a call raises."""
         from distributed import as_completed
 
-        futures = self._client.map(partial(_on_worker, function, self._device), units, pure=False)
+        futures = self._client.map(partial(_alone, function, self._device), units, pure=False)
         for future in as_completed(futures, loop=self._client.loop):
             yield future.result()
 
@@ -143,16 +143,21 @@ def _connected(scheduler: str, packages: Sequence[str]) -> Iterator[Client]:
         yield client
 
 
-def _on_worker(function: Function[R], device: str, unit: list[Run]) -> R:
-    """Make a call on a worker, with a folder of its machine and as many threads as dask lets it have."""
+def _alone(function: Function[R], device: str, unit: list[Run]) -> R:
+    """Make a call on a worker that makes no other meanwhile: the generator and the threads of torch are a process's."""
     from distributed import get_worker
 
     worker: Any = get_worker()
-    if worker.state.nthreads > 1:  # seeds of torch and numbers of threads are those of a whole process
+    if worker.state.nthreads > 1:
         raise ValueError(
             f"the worker {worker.address} computes {worker.state.nthreads} runs in one process; "
             "start workers with --nthreads 1, and with --nworkers for several on a machine"
         )
+    return _on_worker(function, device, unit)
+
+
+def _on_worker(function: Function[R], device: str, unit: list[Run]) -> R:
+    """Make a call on a worker, with a folder of its machine and the threads that dask lets it have."""
     folder = data.cache_dir() / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     return function(unit, Resources(int(os.environ.get("OMP_NUM_THREADS", 1)), device, folder))

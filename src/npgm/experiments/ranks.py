@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 from datetime import timedelta
 from functools import cache
@@ -27,7 +26,7 @@ def leads() -> bool:
 
 
 def join(device: str) -> str:
-    """Connect this rank with the others until the process ends, and return the device that it has for itself.
+    """Connect this rank with the others until `leave`, and return the device that it has for itself.
 
     Args:
         device: ``"cpu"``, or a kind of device of which each rank of a machine has one, such as ``"cuda"``.
@@ -50,8 +49,16 @@ def join(device: str) -> str:
         device = f"{device}:{place}"
     if not dist.is_initialized():
         dist.init_process_group(backend, timeout=TIMEOUT)
-        atexit.register(dist.destroy_process_group)
     return device
+
+
+def leave() -> None:
+    """Disconnect this rank, if it is connected, at the end of a process in which nothing has failed."""
+    if launched():
+        import torch.distributed as dist
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
 
 
 def agreed(value: T) -> T:

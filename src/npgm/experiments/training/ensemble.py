@@ -73,7 +73,7 @@ class Ensemble:
         if self._stacked:
             for i, member in enumerate(self.members):
                 for view, parameter in zip(member, self._parameters, strict=True):
-                    view.grad = None if parameter.grad is None else parameter.grad[i]
+                    view.grad = parameter.grad[i]  # type: ignore[index]
 
     def train(self, mode: bool) -> None:
         """Set whether batch normalisation uses the statistics of the batch."""

@@ -1,0 +1,155 @@
+"""Training on two ranks, started by torchrun, ends where that of one process does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from polars.testing import assert_frame_equal
+from torch import nn
+
+import data_parallel
+from npgm import experiments
+from npgm.experiments.training import checkpoint
+from npgm.experiments.training.parallel import Single
+
+SCRIPT = Path(data_parallel.__file__)
+
+pytestmark = pytest.mark.slow
+
+
+def torchrun(*command, world=2):
+    return subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world), *map(str, command)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "250"}, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """What each rank ended at, and how the command did."""
+    folder = tmp_path_factory.mktemp("ranks")
+    process = torchrun(SCRIPT, "train", folder)
+    _, errors = process.communicate(timeout=1200)
+    assert (folder / "1.pt").is_file(), errors[-4000:]
+    return [torch.load(folder / f"{rank}.pt") for rank in (0, 1)], process.returncode, errors, folder
+
+
+def without_clock(history):
+    return [{name: values for name, values in row.items() if name != "seconds"} for row in history]
+
+
+def assert_near(history, other, rel=1e-5):
+    assert len(history) == len(other)
+    for row, one in zip(without_clock(history), without_clock(other), strict=True):
+        for name, values in row.items():
+            assert values == pytest.approx(one[name], rel=rel), name
+
+
+class Halves(nn.Module):
+    """A network that normalises the halves of a batch apart, and keeps the running statistics of the first."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, images):
+        if not self.training:
+            return self.network(images)
+        first, second = images.tensor_split(2)
+        first = self.network(first)
+        kept = [buffer.clone() for buffer in self.network.buffers()]
+        second = self.network(second)
+        for buffer, value in zip(self.network.buffers(), kept, strict=True):
+            buffer.copy_(value)
+        return torch.cat([first, second])
+
+
+class InHalves(Single):
+    """One process that computes what two ranks do."""
+
+    def wrap(self, network, device):
+        self.halves = Halves(network)
+        return self.halves
+
+
+def alone(case):
+    if not case.endswith("resnet"):
+        return data_parallel.finished(data_parallel.trainer(case, Single()))
+    trainer = data_parallel.trainer(case, among := InHalves())
+    trainer.ensemble.train = among.halves.train
+    return data_parallel.finished(trainer)
+
+
+@pytest.mark.parametrize("case", data_parallel.CASES)
+def test_two_ranks_train_as_one_process(trained, case):
+    (first, second), *_ = trained
+    assert without_clock(first[case]["history"]) == without_clock(second[case]["history"])
+    expected = alone(case)
+    rel = 1e-3 if case.endswith("resnet") else 1e-5
+    assert_near(first[case]["history"], expected.history, rel)
+    parameters = expected.ensemble.state_dict()
+    for name, got in first[case]["parameters"].items():
+        torch.testing.assert_close(got, parameters[name], rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("case", ["fsdp-mlp", "fsdp-adam"])
+def test_a_checkpoint_of_parts_goes_on_as_parts_and_as_a_whole(trained, case):
+    (first, _), *_, folder = trained
+    assert without_clock(first[case]["resumed"]) == without_clock(first[case]["history"])
+    whole = data_parallel.trainer(case, Single())
+    assert checkpoint.restore(whole, folder / f"{case}.checkpoint")
+    assert_near(data_parallel.finished(whole).history, first[case]["history"])
+
+
+def test_a_rank_that_fails_ends_the_others(trained):
+    _, code, errors, _ = trained
+    assert code != 0
+    assert "the second rank fails" in errors
+
+
+def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
+    runs = tmp_path / "broken" / "mnist" / "runs"
+    process = torchrun(SCRIPT, "run", tmp_path / "broken")
+    while not (list(runs.glob("*.checkpoint")) and list(runs.glob("*.parquet"))):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    for one in (process, *psutil.Process(process.pid).children(recursive=True)):
+        one.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert 0 < len(list(runs.glob("*.parquet"))) < 6
+    process = torchrun(SCRIPT, "run", tmp_path / "broken", tmp_path / "whole")
+    _, errors = process.communicate(timeout=1200)
+    assert process.returncode == 0, errors[-4000:]
+    experiment = data_parallel.experiment()
+    everything = experiment.runs("smoke", ["iHGD", "Adam"])
+    stores = [experiments.Store(tmp_path / name / "mnist" / "runs") for name in ("broken", "whole")]
+    assert all({path.suffix for path in store.folder.iterdir()} == {".parquet"} for store in stores)
+    resumed, whole = (store.read(everything) for store in stores)
+    assert_frame_equal(resumed.drop("seconds"), whole.drop("seconds"), check_exact=True)
+    solved = experiments.load("phase-retrieval").runs("smoke")
+    assert not experiments.Store(tmp_path / "whole" / "phase-retrieval" / "runs").missing(solved)
+    single = experiments.run(experiment, "smoke", tmp_path / "single", jobs=1, methods=["iHGD", "Adam"])
+    columns = ["seconds", "environment"]
+    assert_frame_equal(whole.drop(columns), single.read(everything).drop(columns), rel_tol=1e-4)
+    assert whole["environment"].str.ends_with("networks on cpu, each on 2 ranks (DDP)").all()
+
+
+def test_the_command_prints_and_writes_once(tmp_path):
+    options = ["--preset", "smoke", "--methods", "iHGD", "--seeds", "1", "--output", tmp_path, "--parallel", "fsdp"]
+    process = torchrun("-m", "npgm", "reproduce", "mnist", *options)
+    printed, errors = process.communicate(timeout=1200)
+    assert process.returncode == 0, errors[-4000:]
+    report = tmp_path / "mnist" / "smoke" / "report.md"
+    assert "each on 2 ranks (FSDP)" in report.read_text()
+    assert printed.count(str(report)) == 1
+    assert printed.count("expected to take") == 1
+    assert len(list((tmp_path / "mnist" / "runs").iterdir())) == 2
