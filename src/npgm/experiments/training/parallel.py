@@ -118,9 +118,12 @@ class Sharded(Replicated):
 
     def load(self, optimizer: Optimizer, state: dict[str, Any]) -> None:
         """Let an optimizer take over a whole state."""
-        super().load(optimizer, state)
-        for parameter, entries in optimizer.state.items():
-            entries.update({name: self.part(value, parameter) for name, value in entries.items()})
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parts = {
+            i: {name: self.part(value, parameters[i]) for name, value in entries.items()}
+            for i, entries in state["state"].items()
+        }
+        super().load(optimizer, {**state, "state": parts})
 
 
 def ranks(resources: Resources) -> Single:
