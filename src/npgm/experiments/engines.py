@@ -139,8 +139,17 @@ def _connected(scheduler: str, packages: Sequence[str]) -> Iterator[Client]:
     with Client(scheduler, timeout=TIMEOUT, set_as_default=False) as client:
         if not client.nthreads():
             raise ValueError(f"the scheduler {scheduler} has no workers")
-        client.get_versions(check=True, packages=["npgm", *packages])
+        _check_versions(client, ("npgm", *packages))
         yield client
+
+
+def _check_versions(client: Client, packages: Sequence[str]) -> None:
+    versions = client.get_versions(packages=packages)
+    here = versions["client"]["packages"]
+    for address, worker in versions["workers"].items():
+        for name in packages:
+            if (there := worker["packages"][name]) != here[name]:
+                raise ValueError(f"the worker {address} has {name} {there}, and this process {here[name]}")
 
 
 def _alone(function: Function[R], device: str, unit: list[Run]) -> R:
