@@ -59,6 +59,7 @@ def leave() -> None:
 
         if dist.is_initialized():
             dist.destroy_process_group()
+            _patient.cache_clear()
 
 
 def agreed(value: T) -> T:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -15,15 +17,68 @@ import torch
 from polars.testing import assert_frame_equal
 from torch import nn
 from torch.func import functional_call
+from typer.testing import CliRunner
 
 import data_parallel
-from npgm import experiments
+from npgm import cli, experiments
+from npgm.experiments import ranks
 from npgm.experiments.training import checkpoint
 from npgm.experiments.training.parallel import Single
 
 SCRIPT = Path(data_parallel.__file__)
 
-pytestmark = pytest.mark.slow
+
+@pytest.fixture
+def one_rank(monkeypatch):
+    """This process as torchrun would start it, with no other one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    names = (
+        "TORCHELASTIC_RUN_ID",
+        "RANK",
+        "LOCAL_RANK",
+        "WORLD_SIZE",
+        "LOCAL_WORLD_SIZE",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
+    for name, value in zip(names, ("x", "0", "0", "1", "1", "127.0.0.1", port), strict=True):
+        monkeypatch.setenv(name, value)
+    yield
+    ranks.leave()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--jobs", "2"], "jobs cannot be set under torchrun"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "and neither jobs nor ranks of torchrun"),
+        (["--device", "cpu:0"], "device must be a kind of device, such as cpu or cuda, under torchrun, not 'cpu:0'"),
+        (["--device", "abacus"], "device 'abacus' cannot be used"),
+        (["--parallel", "x"], "unknown parallel 'x'; accepted: ddp, fsdp"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(tmp_path, one_rank, options, message):
+    done = CliRunner().invoke(cli.app, ["reproduce", "mnist", "--preset", "smoke", "--output", str(tmp_path), *options])
+    assert done.exit_code == 2, done.exception
+    assert message in re.sub(r"\s+", " ", done.output)
+
+
+def test_more_ranks_than_images():
+    among = Single()
+    among.size = 19
+    with pytest.raises(ValueError, match="the smallest minibatch has 18 images, too few for 19 ranks"):
+        data_parallel.trainer("fsdp-mlp", among)
+
+
+def test_shares_are_all_of_a_batch():
+    for size in (1, 2, 3, 7):
+        among, parts = Single(), []
+        among.size = size
+        for among.rank in range(size):
+            parts += range(50)[among.share(3, 48)]
+        assert parts == list(range(3, 48))
 
 
 def torchrun(*command, world=2):
@@ -86,6 +141,7 @@ def alone(case):
     return data_parallel.finished(trainer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", data_parallel.CASES)
 def test_two_ranks_train_as_one_process(trained, case):
     (first, second), *_ = trained
@@ -97,6 +153,7 @@ def test_two_ranks_train_as_one_process(trained, case):
         torch.testing.assert_close(got, parameters[name], rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["fsdp-mlp", "fsdp-adam"])
 def test_a_checkpoint_of_parts_goes_on_as_parts_and_as_a_whole(trained, case):
     (first, _), *_, folder = trained
@@ -106,12 +163,14 @@ def test_a_checkpoint_of_parts_goes_on_as_parts_and_as_a_whole(trained, case):
     assert_near(data_parallel.finished(whole).history, first[case]["history"])
 
 
+@pytest.mark.slow
 def test_a_rank_that_fails_ends_the_others(trained):
     _, code, errors, _ = trained
     assert code != 0
     assert "the second rank fails" in errors
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
     runs = tmp_path / "broken" / "mnist" / "runs"
     process = torchrun(SCRIPT, "run", tmp_path / "broken")
@@ -139,6 +198,7 @@ def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
     assert whole["environment"].str.ends_with("networks on cpu, each on 2 ranks (DDP)").all()
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_once(tmp_path):
     options = ["--preset", "smoke", "--methods", "iHGD", "--seeds", "1", "--output", tmp_path, "--parallel", "fsdp"]
     process = torchrun("-m", "npgm", "reproduce", "mnist", *options)
