@@ -17,7 +17,7 @@ from npgm import _validate, experiments, kernels, problems, references
 from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS
 from npgm.data import DataError
 from npgm.data import load as load_data
-from npgm.experiments import figures
+from npgm.experiments import figures, ranks
 from npgm.experiments.certification import METHODS, Certified, certify_problem
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -52,6 +52,11 @@ def reproduce(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
     device: Device = "cpu",
+    engine: Annotated[str, typer.Option(help="local, for this machine's processes, or dask, for a cluster.")] = "local",
+    scheduler: Annotated[str | None, typer.Option(help="The cluster's scheduler, such as tcp://host:8786.")] = None,
+    parallel: Annotated[
+        str | None, typer.Option(help="How ranks of torchrun train a network: ddp (the default) or fsdp.")
+    ] = None,
 ) -> None:
     """Run an experiment of the paper, or what is missing of it, and write its report.
 
@@ -62,13 +67,18 @@ def reproduce(
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
         try:
-            store = experiments.run(spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device)
+            store = experiments.run(
+                spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device, engine=engine,
+                scheduler=scheduler, parallel=parallel,
+            )  # fmt: skip
         except DataError:
-            experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
+            if ranks.leads():
+                experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
             raise
-        return experiments.write_report(spec, preset, store)
+        return experiments.write_report(spec, preset, store) if ranks.leads() else []
 
-    _each(experiment, work, overview=output)
+    console.quiet = not ranks.leads()
+    _each(experiment, work, overview=output if ranks.leads() else None)
 
 
 @app.command()
@@ -250,6 +260,7 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
+    ranks.leave()
     if without_data:
         _complain(f"not run, for want of data: {', '.join(without_data)}")
         raise typer.Exit(2)
@@ -278,6 +289,7 @@ def _complain(error: object) -> None:
 
 def _show(paths: list[Path]) -> None:
     """Print a report and the paths of its files."""
-    console.print(Markdown(paths[0].read_text(encoding="utf-8")))
+    if paths:
+        console.print(Markdown(paths[0].read_text(encoding="utf-8")))
     for path in paths:
         console.print(str(path), soft_wrap=True, highlight=False)

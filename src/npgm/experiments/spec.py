@@ -8,7 +8,7 @@ import json
 import os
 import platform
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -98,6 +98,8 @@ class Resources:
     threads: int
     device: str
     folder: Path
+    parallel: str | None = None
+    """How ranks of torchrun train a network together, ``ddp`` or ``fsdp``; None for one process by itself."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,8 @@ class Experiment(ABC):
     """The packages that compute the numbers."""
     average: ClassVar[str]
     """How the starts are summed up: ``median``, with their range, or ``mean``, with a confidence interval."""
+    data_parallel: ClassVar[bool] = False
+    """Whether the ranks of torchrun compute a run together; if not, the first one computes it alone."""
 
     def __post_init__(self) -> None:
         _validate.positive("converged_below", self.converged_below)
@@ -174,8 +178,8 @@ class Experiment(ABC):
         """Return how many runs like this one, of different seeds, to compute at once."""
 
     @abstractmethod
-    def compute(self, runs: Sequence[Run], resources: Resources) -> Iterator[tuple[Run, pl.DataFrame]]:
-        """Compute the histories of runs that differ in their seed only; see `npgm.experiments.Store`."""
+    def compute(self, runs: Sequence[Run], resources: Resources) -> list[pl.DataFrame]:
+        """Return the history of each run, of which only the seeds differ; see `npgm.experiments.Store`."""
 
     @abstractmethod
     def estimate(self, runs: Sequence[Run], resources: Resources) -> float:
@@ -184,6 +188,9 @@ class Experiment(ABC):
         Raises:
             npgm.data.DataError: if the data cannot be had.
         """
+
+    def forget(self, runs: Sequence[Run], resources: Resources) -> None:  # noqa: B027  most keep nothing
+        """Remove what `compute` has kept to go on from after an interruption; the histories are safe now."""
 
     def environment(self, resources: Resources) -> str:
         """Return what the numbers are computed with and on, in words."""

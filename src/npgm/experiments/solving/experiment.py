@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -108,7 +108,7 @@ class SolvingExperiment(Experiment):
         _minimize(first, objective, starts, maxiter=iterations)
         return (time.perf_counter() - clock) / iterations * first.maxiter
 
-    def compute(self, runs: Sequence[SolvingRun], resources: Resources) -> Iterator[tuple[Run, pl.DataFrame]]:  # type: ignore[override]
+    def compute(self, runs: Sequence[SolvingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
         """Minimise from all starts at once."""
         first, seeds = runs[0], [run.seed for run in runs]
         instance = first.instance(resources.threads)
@@ -124,9 +124,11 @@ class SolvingExperiment(Experiment):
 
         with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
             result = _minimize(first, instance.objective(seeds), points[0], maxiter=first.maxiter, callback=keep)
-            for i, (run, optimum) in enumerate(zip(runs, instance.optima(seeds), strict=True)):
-                sharp = _sharpness(instance, {k: points[k][i] for k in probes if k <= result.nit[i]})
-                yield run, _frame(result, i, optimum, sharp)
+            measured = [{k: points[k][i] for k in probes if k <= last} for i, last in enumerate(result.nit)]
+            return [
+                _frame(result, i, optimum, _sharpness(instance, measured[i]))
+                for i, optimum in enumerate(instance.optima(seeds))
+            ]
 
 
 def solver(method: MethodSpec) -> Method:

@@ -7,7 +7,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state
+from torch.func import functional_call
+
+from npgm.experiments.training.parallel import Single
 
 
 class Ensemble:
@@ -21,6 +23,7 @@ class Ensemble:
         seeds: one for each network.
         device: where the networks are.
         compiled: whether to compile the evaluation with `torch.compile`.
+        ranks: the processes that train together.
 
     Raises:
         ValueError: if several networks of a form with buffers are asked for.
@@ -33,21 +36,21 @@ class Ensemble:
         device: str | torch.device = "cpu",
         *,
         compiled: bool = False,
+        ranks: Single | None = None,
     ) -> None:
-        networks = [_drawn(build, seed).to(device) for seed in seeds]
-        self._form = networks[0]
-        self._stack: dict[str, Tensor] = {}
-        if len(networks) == 1:
-            self._form.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self.members: list[list[Tensor]] = [list(self._form.parameters())]
-            evaluate: Callable[[Tensor], Tensor] = self._alone
+        networks = [_drawn(build, seed) for seed in seeds]
+        self._ranks = ranks or Single()
+        self._form, self._stacked = networks[0], len(networks) > 1
+        if self._stacked:
+            evaluate: nn.Module = Together(networks)
         else:
-            if any(True for _ in self._form.buffers()):
-                raise ValueError("networks with buffers, such as those with batch normalisation, train one at a time")
-            self._stack = {name: p.requires_grad_() for name, p in stack_module_state(networks)[0].items()}
-            self.members = [[p.detach()[i] for p in self._stack.values()] for i in range(len(networks))]
-            evaluate = self._together
+            evaluate = self._form.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        evaluate = self._ranks.wrap(evaluate, torch.device(device))
         self._evaluate = torch.compile(evaluate) if compiled else evaluate
+        self._parameters = list(self._form.parameters())
+        self.members: list[list[Tensor]] = [list(self._parameters)]
+        if self._stacked:
+            self.members = [[p.detach()[i] for p in self._parameters] for i in range(len(networks))]
 
     def __call__(self, images: Tensor) -> Tensor:
         """Return the logits, of shape (seeds, B, classes).
@@ -55,19 +58,22 @@ class Ensemble:
         Args:
             images: a batch for each network, of shape (seeds, B, C, H, W).
         """
-        return self._evaluate(images)
+        logits: Tensor = self._evaluate(images) if self._stacked else self._evaluate(images[0]).unsqueeze(0)
+        return logits
 
     def backward(self, losses: Tensor) -> None:
         """Set the gradient of each member's parameters to that of its loss.
 
         Args:
-            losses: of shape (seeds,).
+            losses: of shape (seeds,), each a sum over the ranks, of which this is the part of this rank.
         """
-        parameters = list(self._stack.values()) or self.members[0]
-        gradients = torch.autograd.grad(losses.sum(), parameters)
-        for i, member in enumerate(self.members):
-            for parameter, gradient in zip(member, gradients, strict=True):
-                parameter.grad = gradient[i] if self._stack else gradient
+        for parameter in self._parameters:
+            parameter.grad = None
+        (losses.sum() * self._ranks.size).backward()  # type: ignore[no-untyped-call]
+        if self._stacked:
+            for i, member in enumerate(self.members):
+                for view, parameter in zip(member, self._parameters, strict=True):
+                    view.grad = parameter.grad[i]  # type: ignore[index]
 
     def train(self, mode: bool) -> None:
         """Set whether batch normalisation uses the statistics of the batch."""
@@ -75,21 +81,38 @@ class Ensemble:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all parameters and buffers."""
-        return dict(self._stack) or self._form.state_dict()
+        state: dict[str, Any] = self._ranks.whole(self._form.state_dict())
+        return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over parameters and buffers."""
-        if not self._stack:
-            self._form.load_state_dict(state)
-        for name, parameter in self._stack.items():
-            parameter.detach().copy_(state[name])
+        ours = self._form.state_dict()
+        self._form.load_state_dict({name: self._ranks.part(value, ours[name]) for name, value in state.items()})
 
-    def _alone(self, images: Tensor) -> Tensor:
-        logits: Tensor = self._form(images[0])
-        return logits.unsqueeze(0)
 
-    def _together(self, images: Tensor) -> Tensor:
-        logits: Tensor = torch.vmap(lambda state, x: functional_call(self._form, state, (x,)))(self._stack, images)
+class Together(nn.Module):
+    """Networks evaluated at once; the first one is given the parameters of all, stacked.
+
+    Raises:
+        ValueError: if they have buffers.
+    """
+
+    def __init__(self, networks: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.form = networks[0]
+        if any(True for _ in self.form.buffers()):
+            raise ValueError("networks with buffers, such as those with batch normalisation, train one at a time")
+        for parameters in zip(*(network.parameters() for network in networks), strict=True):
+            parameters[0].data = torch.stack([parameter.detach() for parameter in parameters])
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits, of shape (seeds, B, classes), of images of shape (seeds, B, C, H, W)."""
+
+        def one(state: dict[str, Tensor], batch: Tensor) -> Tensor:
+            logits: Tensor = functional_call(self.form, state, (batch,))
+            return logits
+
+        logits: Tensor = torch.vmap(one)(dict(self.form.named_parameters()), images)
         return logits
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
@@ -15,7 +16,7 @@ import torch
 
 from npgm import _validate, data
 from npgm.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
-from npgm.experiments.training import checkpoint, optimizers
+from npgm.experiments.training import checkpoint, optimizers, parallel
 from npgm.experiments.training.ensemble import stackable
 from npgm.experiments.training.trainer import QUANTITIES, Trainer, Training
 
@@ -67,6 +68,7 @@ class TrainingExperiment(Experiment):
     starts_are: ClassVar[str] = "seeds"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "torch")
     average: ClassVar[str] = "mean"
+    data_parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _validate.choice("data set", self.dataset, data.registry)
@@ -108,33 +110,39 @@ class TrainingExperiment(Experiment):
         evaluation = math.ceil(len(trainer.images.test) / trainer.training.batch_size) * step / 3.0
         return trainer.total * step + trainer.training.epochs * evaluation
 
-    def compute(self, runs: Sequence[TrainingRun], resources: Resources) -> Iterator[tuple[Run, pl.DataFrame]]:  # type: ignore[override]
+    def compute(self, runs: Sequence[TrainingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
         """Train, with checkpoints at intervals, from the last one if there is one."""
-        path = resources.folder / f"{runs[0].key}-{len(runs)}.checkpoint"
+        path = _checkpoint(runs, resources)
         with _threads(resources.threads):
             trainer = _trainer(runs, resources)
             checkpoint.restore(trainer, path)
             written = time.monotonic()
             while not trainer.done:
                 trainer.step()
-                if time.monotonic() - written > INTERVAL:
+                if trainer.ranks.agreed(time.monotonic() - written > INTERVAL):
                     checkpoint.save(trainer, path)
                     written = time.monotonic()
-        for i, run in enumerate(runs):
-            yield run, _frame(trainer.history, i, len(runs))
-        path.unlink(missing_ok=True)
+        return [_frame(trainer.history, i, len(runs)) for i in range(len(runs))]
+
+    def forget(self, runs: Sequence[TrainingRun], resources: Resources) -> None:  # type: ignore[override]
+        """Remove the checkpoint."""
+        _checkpoint(runs, resources).unlink(missing_ok=True)
 
     def environment(self, resources: Resources) -> str:
         """Return what the numbers are computed with and on, in words."""
         device = torch.device(resources.device)
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-        return f"{super().environment(resources)}, networks on {name}"
+        return f"{super().environment(resources)}, networks on {name}{parallel.ranks(resources).in_words}"
 
     def _training(self, preset: TrainingPreset, setting: Setting) -> Training:
         return Training(
             network=preset.network or self.network, dataset=self.dataset, epochs=preset.epochs,
             examples=preset.examples, **self.options, **setting,
         )  # fmt: skip
+
+
+def _checkpoint(runs: Sequence[TrainingRun], resources: Resources) -> Path:
+    return resources.folder / f"{runs[0].key}-{len(runs)}.checkpoint"
 
 
 def _trainer(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
@@ -144,7 +152,8 @@ def _trainer(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
         torch.empty(1, device=resources.device)
     except (RuntimeError, AssertionError) as error:
         raise ValueError(f"device {resources.device!r} cannot be used: {error}") from error
-    return Trainer(runs[0].training, method.method, method.arguments(), seeds, resources.device)
+    ranks = parallel.ranks(resources)
+    return Trainer(runs[0].training, method.method, method.arguments(), seeds, resources.device, ranks)
 
 
 def _frame(history: list[dict[str, Any]], i: int, seeds: int) -> pl.DataFrame:

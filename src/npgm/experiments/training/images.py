@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -64,10 +64,9 @@ class Images:
             images = self._padded[index[..., None, None], rows[..., :, None], columns[..., None, :]]
         return self._floats(images), self.train_labels[index]
 
-    def test_batches(self, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the test images, of shape (B, C, H, W), and labels."""
-        for images, labels in zip(torch.split(self.test, size), torch.split(self.test_labels, size), strict=True):
-            yield self._floats(images), labels
+    def test_batch(self, which: slice) -> tuple[Tensor, Tensor]:
+        """Return some test images, of shape (B, C, H, W), and labels."""
+        return self._floats(self.test[which]), self.test_labels[which]
 
     @cached_property
     def _padded(self) -> Tensor:

@@ -18,6 +18,7 @@ from npgm import _validate
 from npgm.experiments.training import optimizers
 from npgm.experiments.training.ensemble import Ensemble
 from npgm.experiments.training.images import Images, Order
+from npgm.experiments.training.parallel import Single
 from npgm.problems import networks
 
 QUANTITIES = ("train_loss", "test_loss", "test_accuracy")
@@ -91,6 +92,10 @@ class Trainer:
         arguments: its options.
         seeds: one for each network.
         device: where to compute.
+        ranks: the processes that train together, of which each calls the same methods.
+
+    Raises:
+        ValueError: if some rank would have no image of the smallest minibatch.
     """
 
     def __init__(
@@ -100,16 +105,21 @@ class Trainer:
         arguments: dict[str, Any],
         seeds: Sequence[int],
         device: str | torch.device = "cpu",
+        ranks: Single | None = None,
     ) -> None:
         self.training = training
+        self.ranks = ranks or Single()
         self.device = torch.device(device)
         self.images = Images(training.dataset, training.preprocessing, training.examples, device)
         self.ensemble = Ensemble(
-            partial(training.build, self.images.classes), seeds, device, compiled=training.compiled
+            partial(training.build, self.images.classes), seeds, device, compiled=training.compiled, ranks=self.ranks
         )
         self.optimizers = [optimizers.build(method, member, arguments) for member in self.ensemble.members]
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        self.steps_per_epoch = math.ceil(len(self.images.train) / training.batch_size)
+        number = len(self.images.train)
+        if (smallest := number % training.batch_size or training.batch_size) < self.ranks.size:
+            raise ValueError(f"the smallest minibatch has {smallest} images, too few for {self.ranks.size} ranks")
+        self.steps_per_epoch = math.ceil(number / training.batch_size)
         self.total = self.steps_per_epoch * training.epochs
         self.steps = 0
         self.seconds = 0.0
@@ -126,13 +136,14 @@ class Trainer:
     def step(self) -> None:
         """Take one minibatch, and evaluate if it was the last one of an epoch."""
         clock = time.perf_counter()
-        place = self.steps % self.steps_per_epoch * self.training.batch_size
-        images, labels = self.images.batch(self._order, slice(place, place + self.training.batch_size))
-        losses = self._cross_entropies(images, labels).mean(1)
-        self.ensemble.backward(losses)
+        start = self.steps % self.steps_per_epoch * self.training.batch_size
+        stop = min(start + self.training.batch_size, len(self.images.train))
+        images, labels = self.images.batch(self._order, self.ranks.share(start, stop))
+        losses = self._cross_entropies(images, labels).sum(1)
+        self.ensemble.backward(losses / (stop - start))
         for optimizer in self.optimizers:
             optimizer.step()
-        self._losses += losses.detach() * labels.shape[1]
+        self._losses += self.ranks.sum(losses.detach().double())
         self.steps += 1
         if self.steps % self.steps_per_epoch:
             self.seconds += time.perf_counter() - clock
@@ -147,20 +158,22 @@ class Trainer:
         """Return the mean loss and the accuracy of each seed on the test images."""
         self.ensemble.train(False)
         sums = torch.zeros(2, len(self.generators), dtype=torch.float64, device=self.device)
-        for images, labels in self.images.test_batches(max(1000 // len(self.generators), self.training.batch_size)):
+        number, size = len(self.images.test), max(1000 // len(self.generators), self.training.batch_size)
+        for start in range(0, number, size):
+            images, labels = self.images.test_batch(self.ranks.share(start, min(start + size, number)))
             images, labels = (t.expand(len(self.generators), *t.shape) for t in (images, labels))
             logits = self._logits(images)
             sums[0] += cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels).sum(1)
             sums[1] += (logits.argmax(-1) == labels).sum(1)
         self.ensemble.train(True)
-        loss, accuracy = (sums / len(self.images.test)).tolist()
+        loss, accuracy = (self.ranks.sum(sums) / number).tolist()
         return {"test_loss": loss, "test_accuracy": accuracy}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that the rest of the training depends on."""
+        """Return all that the rest of the training depends on, whatever the number of ranks."""
         return {
             "ensemble": self.ensemble.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "optimizers": [self.ranks.whole(optimizer.state_dict()) for optimizer in self.optimizers],
             "generators": self._epoch_generators,
             "losses": self._losses,
             "steps": self.steps,
@@ -172,9 +185,9 @@ class Trainer:
         """Go on from a state."""
         self.ensemble.load_state_dict(state["ensemble"])
         for optimizer, content in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(content)
+            self.ranks.load(optimizer, content)
         for generator, content in zip(self.generators, state["generators"], strict=True):
-            generator.set_state(content.cpu())
+            generator.set_state(content)
         self._begin()
         self._losses.copy_(state["losses"])
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]

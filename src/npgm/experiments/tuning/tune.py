@@ -11,6 +11,7 @@ from pathlib import Path
 
 from npgm import _validate
 from npgm._files import make_writable
+from npgm.experiments import ranks
 from npgm.experiments.runner import complete
 from npgm.experiments.spec import Experiment, MethodSpec, Run, Setting
 from npgm.experiments.store import Store
@@ -88,10 +89,12 @@ def tune(
         device: where networks are trained.
 
     Raises:
-        ValueError, TypeError: if an argument is not accepted, or a method has no stepsize.
+        ValueError, TypeError: if an argument is not accepted, a method has no stepsize, or torchrun started the process.
         OSError: if ``output`` cannot be written, before anything is computed.
         npgm.data.DataError: if the data cannot be had, likewise.
     """
+    if ranks.launched():
+        raise ValueError("tuning has no use for the ranks of torchrun: its trials are small; start it without torchrun")
     _validate.count("trials", trials, least=1)
     runs = experiment.runs(preset, methods or experiment.compared(), seeds)
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]

@@ -1,0 +1,172 @@
+"""Where runs are computed: by processes of this machine, by a dask cluster, or by the ranks of torchrun."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from joblib import Parallel, delayed
+
+from npgm import _validate, data
+from npgm.experiments import ranks
+from npgm.experiments.spec import Experiment, Resources, Run
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+R = TypeVar("R")
+Function = Callable[[list[Run], Resources], R]
+
+PARALLEL = ("ddp", "fsdp")
+"""How the ranks of torchrun train a network: each with a copy of it, or each with a part of it."""
+TIMEOUT = 10.0
+"""Seconds in which a scheduler must answer."""
+
+
+class Engine(ABC):
+    """Calls functions of some runs and of the `Resources` of the place where they are computed."""
+
+    workers: int
+    """How many calls are made at a time."""
+
+    @abstractmethod
+    def map(self, function: Function[R], units: Sequence[list[Run]]) -> Iterator[R]:
+        """Yield the results of a call for each unit, as they are done; raises what a call raises."""
+
+    @abstractmethod
+    def everywhere(self, function: Function[None], unit: list[Run]) -> None:
+        """Make one call in each place, while others go on."""
+
+
+class Local(Engine):
+    """Processes of this machine, or this process if ``workers`` is 1."""
+
+    def __init__(self, workers: int, resources: Resources) -> None:
+        self.workers = workers
+        self._resources = resources
+
+    def map(self, function: Function[R], units: Sequence[list[Run]]) -> Iterator[R]:
+        """Yield the results of a call for each unit, as they are done; raises what a call raises."""
+        parallel = Parallel(n_jobs=self.workers, return_as="generator_unordered")
+        yield from parallel(delayed(function)(unit, self._resources) for unit in units)
+
+    def everywhere(self, function: Function[None], unit: list[Run]) -> None:
+        """Make one call."""
+        function(unit, self._resources)
+
+
+class Dask(Engine):
+    """The workers of a dask cluster, which need to share neither a file system nor the data with this process.
+
+    What a worker that dies was computing is computed by another one. (joblib's own dask backend waits forever for a
+    call that dask gives up, since several workers died in it.)
+    """
+
+    def __init__(self, client: Client, device: str) -> None:
+        self.workers = len(client.nthreads())
+        self._client = client
+        self._device = device
+
+    def map(self, function: Function[R], units: Sequence[list[Run]]) -> Iterator[R]:
+        """Yield the results of a call for each unit, as they are done; raises what a call raises."""
+        from distributed import as_completed
+
+        futures = self._client.map(partial(_alone, function, self._device), units, pure=False)
+        for future in as_completed(futures, loop=self._client.loop):
+            yield future.result()
+
+    def everywhere(self, function: Function[None], unit: list[Run]) -> None:
+        """Make one call on each worker that can be reached."""
+        self._client.run(partial(_on_worker, function, self._device), unit, on_error="ignore")
+
+
+@contextlib.contextmanager
+def open_engine(
+    name: str,
+    experiment: Experiment,
+    *,
+    jobs: int,
+    device: str,
+    folder: Path,
+    scheduler: str | None,
+    parallel: str | None,
+) -> Iterator[Engine]:
+    """Open the engine that the arguments of `npgm.experiments.run` name.
+
+    Raises:
+        ValueError, TypeError: if they are not accepted, or do not go together.
+        OSError: if the scheduler does not answer.
+    """
+    _validate.choice("engine", name, ("dask", "local"))
+    if jobs != -1:
+        _validate.count("jobs", jobs, least=1)
+    if parallel is not None:
+        _validate.choice("parallel", parallel, PARALLEL)
+        if not ranks.launched():
+            raise ValueError(f"parallel={parallel!r} is for several ranks: start them by torchrun -m npgm ...")
+    if name == "dask":
+        if scheduler is None:
+            raise ValueError("engine 'dask' needs the address of a scheduler, such as tcp://host:8786")
+        if ranks.launched() or jobs != -1:
+            raise ValueError("engine 'dask' has the workers of its cluster, and neither jobs nor ranks of torchrun")
+        with _connected(scheduler, experiment.packages) as client:
+            yield Dask(client, device)
+        return
+    if scheduler is not None:
+        raise ValueError(f"scheduler is for engine 'dask', not for {name!r}")
+    cores = os.cpu_count() or 1
+    if ranks.launched() and experiment.data_parallel:
+        if jobs != -1:
+            raise ValueError("jobs cannot be set under torchrun, whose ranks train one network together")
+        threads = max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"]))
+        yield Local(1, Resources(threads, device, folder, parallel or "ddp"))
+        return
+    jobs = (cores if device == "cpu" else 1) if jobs == -1 else jobs
+    yield Local(jobs, Resources(max(1, cores // jobs), device, folder))
+
+
+@contextlib.contextmanager
+def _connected(scheduler: str, packages: Sequence[str]) -> Iterator[Client]:
+    try:
+        from distributed import Client
+    except ModuleNotFoundError as error:
+        raise ValueError(f"engine 'dask' needs the package {error.name}; install npgm[distributed]") from error
+    with Client(scheduler, timeout=TIMEOUT, set_as_default=False) as client:
+        if not client.nthreads():
+            raise ValueError(f"the scheduler {scheduler} has no workers")
+        _check_versions(client, ("npgm", *packages))
+        yield client
+
+
+def _check_versions(client: Client, packages: Sequence[str]) -> None:
+    versions = client.get_versions(packages=packages)
+    here = versions["client"]["packages"]
+    for address, worker in versions["workers"].items():
+        for name in packages:
+            if (there := worker["packages"][name]) != here[name]:
+                raise ValueError(f"the worker {address} has {name} {there}, and this process {here[name]}")
+
+
+def _alone(function: Function[R], device: str, unit: list[Run]) -> R:
+    """Make a call on a worker that makes no other meanwhile: the generator and the threads of torch are a process's."""
+    from distributed import get_worker
+
+    worker: Any = get_worker()
+    if worker.state.nthreads > 1:
+        raise ValueError(
+            f"the worker {worker.address} computes {worker.state.nthreads} runs in one process; "
+            "start workers with --nthreads 1, and with --nworkers for several on a machine"
+        )
+    return _on_worker(function, device, unit)
+
+
+def _on_worker(function: Function[R], device: str, unit: list[Run]) -> R:
+    """Make a call on a worker, with a folder of its machine and the threads that dask lets it have."""
+    folder = data.cache_dir() / "checkpoints"
+    folder.mkdir(parents=True, exist_ok=True)
+    return function(unit, Resources(int(os.environ.get("OMP_NUM_THREADS", 1)), device, folder))

@@ -1,0 +1,99 @@
+"""Train small networks on the ranks of torchrun; test_ranks.py compares with one process.
+
+    torchrun --standalone --nproc-per-node 2 tests/data_parallel.py train FOLDER
+    torchrun --standalone --nproc-per-node 2 tests/data_parallel.py run FOLDER [FOLDER ...]
+
+The first writes what each rank ends at to FOLDER/RANK.pt, and fails on the second rank in the end. The second trains in
+an experiment, with a checkpoint after every step, and then solves in another one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from npgm import experiments
+from npgm.experiments import ranks
+from npgm.experiments.spec import Resources
+from npgm.experiments.training import checkpoint, parallel
+from npgm.experiments.training import experiment as training
+from npgm.experiments.training.experiment import TrainingPreset
+from npgm.experiments.training.trainer import Trainer, Training
+
+# neither minibatches nor layers divide evenly
+MLP = Training({"name": "mlp", "widths": [784, 17]}, "mnist", batch_size=51, epochs=2, examples=120)
+RESNET = Training({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=16, epochs=1, examples=32, augment=True,
+                  preprocessing="standardised")  # fmt: skip
+IHGDM = ("npgm", {"lr": 0.5, "momentum": 0.9})
+CASES: dict[str, tuple[Training, tuple[str, dict[str, Any]], list[int]]] = {
+    "ddp-ensemble": (MLP, IHGDM, [0, 3, 1]),
+    "ddp-resnet": (RESNET, ("npgm", {"lr": 0.1, "momentum": 0.9}), [0]),
+    "fsdp-mlp": (MLP, IHGDM, [3]),
+    "fsdp-separable": (MLP, ("npgm", {"lr": 0.1, "reference": "separable-cosh"}), [3]),
+    "fsdp-sgd": (MLP, ("sgd", {"lr": 0.5, "momentum": 0.9}), [3]),
+    "fsdp-adam": (MLP, ("adam", {"lr": 0.01}), [3]),
+    "fsdp-resnet": (RESNET, ("npgm", {"lr": 0.1, "momentum": 0.9}), [0]),
+}
+
+
+def trainer(case: str, among: parallel.Single) -> Trainer:
+    what, (method, arguments), seeds = CASES[case]
+    return Trainer(what, method, arguments, seeds, "cpu", among)
+
+
+def finished(one: Trainer) -> Trainer:
+    while not one.done:
+        one.step()
+    return one
+
+
+def experiment() -> experiments.Experiment:
+    """The real MNIST experiment with a small network on few images."""
+    preset = TrainingPreset(starts=[2, 1], epochs=10, examples=300)
+    widths = {"name": "mlp", "widths": [784, 8]}
+    return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
+
+
+def train(folder: Path) -> None:
+    rank = int(os.environ["RANK"])
+    ranks.join("cpu")
+    results: dict[str, Any] = {}
+    for case in CASES:
+        among = parallel.ranks(Resources(1, "cpu", folder, case.partition("-")[0]))
+        one = finished(trainer(case, among))
+        parameters = one.ensemble.state_dict() if CASES[case][0] is MLP else {}
+        results[case] = {"history": one.history, "parameters": parameters}
+        if case in ("fsdp-mlp", "fsdp-adam"):
+            stopped, resumed = trainer(case, among), trainer(case, among)
+            for _ in range(one.steps_per_epoch + 1):
+                stopped.step()
+            checkpoint.save(stopped, folder / f"{case}.checkpoint")
+            assert checkpoint.restore(resumed, folder / (f"{case}.checkpoint" if rank == 0 else "not there"))
+            results[case]["resumed"] = finished(resumed).history
+    torch.save(results, folder / f"{rank}.pt")
+    parallel.Replicated().agreed(None)
+    if rank == 1:
+        raise RuntimeError("the second rank fails")
+    parallel.Replicated().agreed(None)
+    parallel.Replicated().sum(torch.ones(1))
+
+
+def run(folders: list[Path]) -> None:
+    training.INTERVAL = 0.0
+    for folder in folders:
+        experiments.run(experiment(), "smoke", folder, methods=["iHGD", "Adam"])
+    experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
+    ranks.leave()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if sys.argv[1] == "train":
+        train(Path(sys.argv[2]))
+    else:
+        run([Path(folder) for folder in sys.argv[2:]])
