@@ -292,4 +292,4 @@ def _show(paths: list[Path]) -> None:
     if paths:
         console.print(Markdown(paths[0].read_text(encoding="utf-8")))
     for path in paths:
-        console.print(str(path), soft_wrap=True, highlight=False)
+        console.print(str(path), soft_wrap=True, markup=False, highlight=False)

@@ -448,3 +448,10 @@ def test_methods_for_a_remark_are_tuned_if_they_are_named(tmp_path):
 def test_optuna_is_imported_where_it_is_needed_only():
     code = "import sys, npgm.cli; sys.exit('optuna' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_ranks_of_torchrun_are_refused(monkeypatch, tmp_path):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    with pytest.raises(ValueError, match="start it without torchrun"):
+        tune(experiments.load("phase-retrieval"), "smoke", tmp_path)
+    assert list(tmp_path.iterdir()) == []
