@@ -10,6 +10,7 @@ import pytest
 
 from npgm import experiments
 from npgm.experiments import chart
+from npgm.experiments.report import over_starts
 from npgm.experiments.solving.experiment import SolvingPreset
 
 
@@ -113,3 +114,12 @@ def test_the_chart_has_the_figures_numbers_and_gaps_where_they_are_not_finite():
     assert middle[:-1] == pytest.approx([(k - 1) / 7 for k in curve["epoch"][:-1]], rel=5e-4)
     assert setting["curves"][0]["train_loss"] == [[], [], []]
     assert data["hint"] == "Mean and 95% confidence interval over the seeds, at 400 points of each curve."
+
+
+def test_a_mean_over_seeds_of_which_some_diverged():
+    experiment = experiments.load("mnist")
+    assert (
+        over_starts(experiment, "train_loss", pl.Series([0.1, float("nan"), float("inf")])) == "not finite for 2 of 3"
+    )
+    assert over_starts(experiment, "train_loss", pl.Series([0.1, 0.3])).startswith("0.2 ± ")
+    assert over_starts(experiment, "test_accuracy", pl.Series([0.5])) == "50.00%"

@@ -169,6 +169,8 @@ def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str
     form = _FORMS.get(quantity, "{:.2g}")
     if experiment.average == "median":
         return _range(values, form)
+    if divergent := (~values.is_finite()).sum():
+        return f"not finite for {divergent} of {len(values)}"
     mean, deviation = values.to_numpy().mean(), values.std() or 0.0
     text = form.format(mean)
     return f"{text} ± {form.format(half_width(deviation, len(values)))}" if len(values) > 1 else text

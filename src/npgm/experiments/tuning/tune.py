@@ -89,7 +89,7 @@ def tune(
         device: where networks are trained.
 
     Raises:
-        ValueError, TypeError: if an argument is not accepted, a method has no stepsize, or torchrun started the process.
+        ValueError, TypeError: if an argument is not accepted, a method has no stepsize, or under torchrun.
         OSError: if ``output`` cannot be written, before anything is computed.
         npgm.data.DataError: if the data cannot be had, likewise.
     """
