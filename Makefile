@@ -20,9 +20,9 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 bench: .venv/experiments
-	$(BIN)/python benchmarks/matrix_factorization.py
-	$(BIN)/python benchmarks/training.py
 	$(BIN)/npgm bench --preset full
+	for name in matrix_factorization training solver native_loops kernel_accuracy; do \
+		$(BIN)/python benchmarks/$$name.py || exit; done
 
 clean:
 	rm -rf .venv build results

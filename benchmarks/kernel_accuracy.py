@@ -30,8 +30,8 @@ def largest_errors(kernel: kernels.Kernel, every: int) -> dict[str, float]:
         for name in errors:
             core.use_instruction_set(name)
             u = np.zeros_like(y)
-            core.update([u.ctypes.data], [y.ctypes.data], [], [y.size], dtype="float32", momentum_dtype="",
-                        kernel=type(kernel).__name__, kernel_parameters=list(astuple(kernel)), factors=[],
+            tensors = core.Tensors([u.ctypes.data], [y.ctypes.data], [], [y.size], dtype="float32")
+            core.update(tensors, kernel=type(kernel).__name__, kernel_parameters=list(astuple(kernel)), factors=[],
                         gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=-1.0,
                         threads=1)  # fmt: skip
             errors[name] = max(errors[name], float(np.max(np.abs(u[kept] - want[kept]) / unit)))

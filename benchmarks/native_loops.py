@@ -39,7 +39,9 @@ def calls(size: int, times: int, deviation: float, momentum: bool, threads: int)
     given, arrays = tensors(size, times, deviation, momentum)
 
     def update(kernel: str) -> None:
-        core.update(given, kernel=kernel, factors=[] if kernel else [0.5], threads=threads, **STEP)
+        core.update(
+            given, kernel=kernel, kernel_parameters=[], factors=[] if kernel else [0.5], threads=threads, **STEP
+        )
 
     def isotropic() -> None:
         core.measure(given, threads=threads, **MEASURE)
