@@ -94,6 +94,8 @@ def _measured(experiment: Experiment, summary: pl.DataFrame) -> Iterable[str]:
         f"{experiment.clock}. The numbers are {averaged(experiment)}. The time of an {experiment.clock} is that of its "
         f"batch of {experiment.starts_are} divided by their number, with other runs on the other cores."
     )
+    if summary["diverged"].any():
+        yield f"What diverged ends there: the curves go on as those of the other {experiment.starts_are}."
     if _measures_sharpness(experiment):
         yield "## Sharpness\n\n" + _sharpness(experiment, summary)
         yield (
