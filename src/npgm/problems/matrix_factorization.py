@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -59,7 +60,7 @@ class MatrixFactorization:
         self.rank = _validate.count("rank", rank, least=1)
         if rank > min(self.A.shape):
             raise ValueError(f"rank must be at most min{self.A.shape} = {min(self.A.shape)}, not {rank}")
-        self.pool = ThreadPoolExecutor(1) if _validate.count("threads", threads, least=1) > 1 else None
+        self.threads = _validate.count("threads", threads, least=1)
         self.squared_norm = float(np.sum(entries**2))
 
     @property
@@ -77,7 +78,7 @@ class MatrixFactorization:
         grad = np.empty_like(X)
         grad_U, grad_V = self._split(grad)
         if self.sparse:
-            transposed = self.pool.submit(_times, self.At, U) if self.pool else None
+            transposed = _beside(os.getpid()).submit(_times, self.At, U) if self.threads > 1 else None
             gram_U, gram_V = _gram(U), _gram(V)
             AV = _times(self.A, V)
             value = 0.5 * (_dot(gram_U, gram_V) - 2.0 * _dot(AV, U) + self.squared_norm)
@@ -139,3 +140,12 @@ def _times(A: Matrix, V: Floats) -> Floats:
     runs, n, r = V.shape
     side_by_side = A @ V.transpose(1, 0, 2).reshape(n, runs * r)
     return np.asarray(side_by_side).reshape(-1, runs, r).transpose(1, 0, 2)
+
+
+@functools.cache
+def _beside(process: int) -> ThreadPoolExecutor:
+    """Return the second thread of this process.
+
+    There is one for all problems: an interruption while a thread starts keeps Python from ending, so few may start.
+    """
+    return ThreadPoolExecutor(1)
