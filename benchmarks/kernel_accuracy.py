@@ -7,7 +7,6 @@ in the last place of float32. All numbers are 2³¹ for each of them: hours. Wha
 from __future__ import annotations
 
 import argparse
-from dataclasses import astuple
 
 import numpy as np
 
@@ -19,6 +18,7 @@ CHUNK = 1 << 19
 
 def largest_errors(kernel: kernels.Kernel, every: int) -> dict[str, float]:
     core = _native.core()
+    own, parameters = _native.kernel_arguments(kernel)
     errors = dict.fromkeys(core.instruction_sets(), 0.0)
     for start in range(0, INFINITY, every * CHUNK):
         y = np.arange(start, min(start + every * CHUNK, INFINITY), every).astype(np.int32).view(np.float32)
@@ -31,7 +31,7 @@ def largest_errors(kernel: kernels.Kernel, every: int) -> dict[str, float]:
             core.use_instruction_set(name)
             u = np.zeros_like(y)
             tensors = core.Tensors([u.ctypes.data], [y.ctypes.data], [], [y.size], dtype="float32")
-            core.update(tensors, kernel=type(kernel).__name__, kernel_parameters=list(astuple(kernel)), factors=[],
+            core.update(tensors, kernel=own, kernel_parameters=parameters, factors=[],
                         gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=-1.0,
                         threads=1)  # fmt: skip
             errors[name] = max(errors[name], float(np.max(np.abs(u[kept] - want[kept]) / unit)))

@@ -1,12 +1,17 @@
 """Fused steps in C++ on memory of the CPU: the extension module `_core`, where the package was built with it.
 
 The arrays are given by the addresses of their entries, so that no array library is needed to build the module and none
-is preferred by it. Nothing here knows what is computed; `npgm.torch.fused` does.
+is preferred by it. Of what is computed, only the kernels are known here; `npgm.torch.fused` and `npgm.solvers` know the
+rest.
 """
 
 from __future__ import annotations
 
+from dataclasses import fields
 from types import ModuleType
+
+from npgm import kernels
+from npgm.kernels import Kernel
 
 try:
     from npgm._native import _core
@@ -33,7 +38,11 @@ def core() -> ModuleType:
     return _core
 
 
-def kernel_name(kernel: object) -> str | None:
-    """Return the module's name for a kernel of `npgm.kernels`; None if it lacks that, or for one from elsewhere."""
-    name, module = type(kernel).__name__, type(kernel).__module__
-    return name if available() and name in core().kernels and module.startswith("npgm.kernels.") else None
+def kernel_classes() -> frozenset[type[Kernel]]:
+    """Return the classes of `npgm.kernels` that the module has; none without it."""
+    return frozenset(getattr(kernels, name) for name in _core.kernels) if _core is not None else frozenset()
+
+
+def kernel_arguments(kernel: Kernel) -> tuple[str, list[float]]:
+    """Return a kernel of `kernel_classes` as the module is told it: its name, and its parameters in their order."""
+    return type(kernel).__name__, [getattr(kernel, field.name) for field in fields(kernel)]  # type: ignore[arg-type]

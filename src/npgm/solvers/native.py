@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -146,10 +145,9 @@ def stepper(objective: Objective, method: Method) -> Any:
 
 def _preconditioner(phi: Reference) -> dict[str, Any] | None:
     """Return φ as the native module takes it; None if it lacks the kernel."""
-    name = _native.kernel_name(phi.kernel)
-    if name is None or type(phi) not in (Isotropic, Separable):
+    if type(phi.kernel) not in _native.kernel_classes() or type(phi) not in (Isotropic, Separable):
         return None
-    parameters = [getattr(phi.kernel, field.name) for field in fields(phi.kernel)]  # type: ignore[arg-type]
+    name, parameters = _native.kernel_arguments(phi.kernel)
     return {
         "kernel": name,
         "kernel_parameters": parameters,

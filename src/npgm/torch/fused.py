@@ -11,7 +11,6 @@ import importlib.util
 import os
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,7 +29,6 @@ DTYPES = {
 
 _TRITON = (3, 7)  # the first release that the steps are tested with
 _PLAIN = (Tensor, torch.nn.Parameter)  # the memory of a subclass may be something else
-_PARAMETERS = {kernel: [field.name for field in fields(kernel)] for kernel in kernels.registry.values()}  # type: ignore[arg-type]
 _EXCHANGE = (
     _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, _PLAIN)
     if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
@@ -40,7 +38,7 @@ _KERNELS: dict[str, frozenset[type[kernels.Kernel]]] = {}
 """The kernels that have a separable step, by type of device; a device whose type is not there has no steps at all."""
 
 if _native.available():
-    _KERNELS["cpu"] = frozenset(getattr(kernels, name) for name in _native.core().kernels)
+    _KERNELS["cpu"] = _native.kernel_classes()
 
 
 def load(devices: Iterable[torch.device]) -> None:
@@ -65,8 +63,7 @@ def kernel(phi: Reference) -> tuple[str, list[float]]:
     """Return the kernel of an accepted φ as the operators are told it, by name and parameters; none if isotropic."""
     if isinstance(phi, Isotropic):
         return "", []
-    own = type(phi.kernel)
-    return own.__name__, [getattr(phi.kernel, name) for name in _PARAMETERS[own]]
+    return _native.kernel_arguments(phi.kernel)
 
 
 def require(phi: Reference, parameter: Tensor) -> None:
