@@ -72,8 +72,8 @@ def reproduce(
                 scheduler=scheduler, parallel=parallel,
             )  # fmt: skip
         except DataError:
-            if ranks.leads():
-                experiments.write_report(spec, preset, _store(spec, output))  # which says why there are no runs
+            if ranks.leads():  # the report says why there are no runs
+                experiments.write_report(spec, preset, experiments.Store.of(spec, output))
             raise
         return experiments.write_report(spec, preset, store) if ranks.leads() else []
 
@@ -116,7 +116,7 @@ def report(
 
     def work(name: str) -> list[list[Path]]:
         spec = experiments.load(name)
-        store = _store(spec, output)
+        store = experiments.Store.of(spec, output)
         presets = [results.preset for results in experiments.recorded(spec, store)] if preset is None else [preset]
         return [experiments.write_report(spec, chosen, store) for chosen in presets]
 
@@ -268,10 +268,6 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
 
 def _chosen(experiment: str) -> list[str]:
     return experiments.names() if experiment == "all" else [experiment]
-
-
-def _store(experiment: experiments.Experiment, output: Path) -> experiments.Store:
-    return experiments.Store(output / experiment.key / "runs")
 
 
 def _guarded(work: Callable[[], T]) -> T:

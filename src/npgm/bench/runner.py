@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from npgm import _validate
+from npgm._files import make_writable
 from npgm.bench import figure, tables
 from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS, Case, Layout, growing
 from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, contenders
@@ -110,11 +110,9 @@ def run(todo: Plan, json: Path, plot: Path, console: Console | None = None) -> R
     console = console or Console()
     figure.check_path(plot)
     for path in (json, plot):
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder, and a file is to be written there")
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass  # a folder that cannot be written is found out now
+        make_writable(path.parent)
     done = _measured(todo, console)
     tables.show_end(done, console)
     done.save(json)

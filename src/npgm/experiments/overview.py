@@ -43,7 +43,7 @@ by `npgm report all`."""
 
 def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> Iterator[str]:
     """Yield the text on an experiment, and count its verdicts."""
-    presets = recorded(experiment, Store(output / experiment.key / "runs"))
+    presets = recorded(experiment, Store.of(experiment, output))
     yield f"## {experiment.title}"
     yield f"{experiment.source} of the paper."
     rows = []

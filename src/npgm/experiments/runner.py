@@ -61,7 +61,7 @@ def run(
         npgm.data.DataError: if the data cannot be had, likewise.
     """
     runs = experiment.runs(preset, methods, seeds)
-    store = Store(output / experiment.key / "runs")
+    store = Store.of(experiment, output)
     complete(
         experiment, runs, store, title=f"{experiment.key} ({preset})", jobs=jobs, device=device, engine=engine,
         scheduler=scheduler, parallel=parallel,

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from npgm._files import replacing
-from npgm.experiments.spec import Run
+from npgm.experiments.spec import Experiment, Run
 
 
 class Store:
@@ -22,6 +22,11 @@ class Store:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+
+    @classmethod
+    def of(cls, experiment: Experiment, output: Path) -> Store:
+        """Return the store of an experiment in the folder of all results."""
+        return cls(output / experiment.key / "runs")
 
     def path(self, run: Run) -> Path:
         """Return the file of a run, whether it is there or not."""

@@ -99,7 +99,7 @@ def tune(
     runs = experiment.runs(preset, methods or experiment.compared(), seeds)
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]
     stepsizes = [_stepsize(group[0].method) for group in groups]
-    store = Store(output / experiment.key / "runs")
+    store = Store.of(experiment, output)
     folder = make_writable(output / experiment.key / "tuning")
     with database(folder / "trials.sqlite3") as trials_of:
         tunings = [
