@@ -87,55 +87,38 @@ def step_(
 
     The kernels of `KERNELS` have no parameters.
     """
-    per_tensor = factors is not None and factors.numel() > 1
-    if _overlap(_extents(parameters), _extents(gradients), _extents(momentum)):
-        # one after the other, as in a loop over them
-        for i in range(len(parameters)):
-            one = slice(i, i + 1)
-            step_(
-                parameters[one],
-                gradients[one],
-                momentum[one],
-                factors[one] if factors is not None and per_tensor else factors,
-                lr,
-                grad_scale,
-                keep,
-                kernel=kernel,
-                kernel_parameters=kernel_parameters,
-                scale=scale,
-                weight=weight,
-                coupled_decay=coupled_decay,
-                decoupled_decay=decoupled_decay,
-                maximize=maximize,
-            )
-        return
+    # what shares memory moves one after the other, as in a loop over the tensors
+    shared = _overlap(_extents(parameters), _extents(gradients), _extents(momentum))
+    groups = [slice(i, i + 1) for i in range(len(parameters))] if shared else [slice(None)]
     dtype = parameters[0].dtype
     working = working_dtype(dtype)
+    per_tensor = factors is not None and factors.numel() > 1
     with torch.cuda.device_of(parameters[0]):  # type: ignore[no-untyped-call]
-        table, blocks = _table(parameters, gradients, momentum)
-        if blocks:
-            loops.step[(blocks,)](
-                table,
-                len(parameters),
-                factors,
-                lr,
-                grad_scale,
-                keep,
-                _clamped(scale, working),
-                weight,
-                coupled_decay,
-                decoupled_decay,
-                -1.0 if maximize else 1.0,
-                T=_DTYPES[working],
-                PARAMETER=_DTYPES[dtype],
-                MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
-                PRECONDITION=_PRECONDITIONERS[kernel] if kernel else None,
-                PER_TENSOR=per_tensor,
-                DECAYS=coupled_decay != 0.0,
-                BLOCK=BLOCK,
-                STRIP=32 * WARPS * 16 // dtype.itemsize,
-                num_warps=WARPS,
-            )
+        for group in groups:
+            table, blocks = _table(parameters[group], gradients[group], momentum[group])
+            if blocks:
+                loops.step[(blocks,)](
+                    table,
+                    len(parameters[group]),
+                    factors[group] if factors is not None and per_tensor else factors,
+                    lr,
+                    grad_scale,
+                    keep,
+                    _clamped(scale, working),
+                    weight,
+                    coupled_decay,
+                    decoupled_decay,
+                    -1.0 if maximize else 1.0,
+                    T=_DTYPES[working],
+                    PARAMETER=_DTYPES[dtype],
+                    MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
+                    PRECONDITION=_PRECONDITIONERS[kernel] if kernel else None,
+                    PER_TENSOR=per_tensor,
+                    DECAYS=coupled_decay != 0.0,
+                    BLOCK=BLOCK,
+                    STRIP=32 * WARPS * 16 // dtype.itemsize,
+                    num_warps=WARPS,
+                )
     torch.autograd.graph.increment_version([*parameters, *momentum])
 
 

@@ -202,8 +202,8 @@ def moments(
         inverse = ((254 << 23) - bits).to(tl.float32, bitcast=True)
     z = y * inverse
     squares = tl.sum(z * z, 0).to(tl.float64)
-    largest, divisor = maximum_and_divisor(largest.to(tl.float64), squares)
-    return largest, tl.sqrt(squares) * (unit.to(tl.float64) / divisor)
+    largest = largest.to(tl.float64)
+    return or_nan(largest, squares), tl.sqrt(squares) * (unit.to(tl.float64) / divisor_of(largest))
 
 
 @triton.jit(do_not_specialize=["n", "blocks"])
@@ -221,28 +221,28 @@ def combine(table, n, blocks, parts, norms, PER_TENSOR: tl.constexpr, WIDTH: tl.
     for i in range(first, last, WIDTH):
         maxima = tl.maximum(maxima, tl.load(parts + i + lanes, mask=i + lanes < last, other=0.0))
     largest = tl.max(maxima, 0)
-    finite = (largest > 0) & (largest < INFINITY)
-    inverse_scale = tl.where(finite, largest, 1.0)
+    divisor = divisor_of(largest)
     sums = tl.zeros((WIDTH,), tl.float64)
     for i in range(first, last, WIDTH):
         mask = i + lanes < last
-        part = tl.load(parts + i + lanes, mask=mask, other=0.0) / inverse_scale
+        part = tl.load(parts + i + lanes, mask=mask, other=0.0) / divisor
         part *= tl.load(parts + blocks + i + lanes, mask=mask, other=0.0)
         sums += part * part
     squares = tl.sum(sums, 0)
-    largest, _ = maximum_and_divisor(largest, squares)
-    tl.store(norms + unit, largest)
+    tl.store(norms + unit, or_nan(largest, squares))
     tl.store(norms + tl.num_programs(0) + unit, tl.sqrt(squares))
 
 
 @triton.jit
-def maximum_and_divisor(largest, squares):
-    """Return the maximum, NaN where the sum of squares is, and the same with 1 in place of zero and what is not finite.
+def or_nan(largest, squares):
+    """Return the maximum, NaN where the sum of squares is: a maximum on a device drops NaN, and a sum does not."""
+    return tl.where(squares == squares, largest, squares)
 
-    A maximum on a device drops NaN, and a sum does not.
-    """
-    largest = tl.where(squares == squares, largest, squares)
-    return largest, tl.where((largest > 0) & (largest < INFINITY), largest, 1.0)
+
+@triton.jit
+def divisor_of(largest):
+    """Return the maximum to divide by: 1 in place of zero and of what is not finite."""
+    return tl.where((largest > 0) & (largest < INFINITY), largest, 1.0)
 
 
 @triton.jit
