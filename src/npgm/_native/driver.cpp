@@ -201,6 +201,19 @@ std::vector<Norm> measure(Tensors const& tensors, Step const& step, bool per_ten
     return result;
 }
 
+std::span<Kernel const> kernels() {
+#define NPGM_ENTRY(name, parameters) {#name, Map::name, parameters},
+    static constexpr Kernel all[] = {NPGM_KERNELS(NPGM_ENTRY)};
+#undef NPGM_ENTRY
+    return all;
+}
+
+std::optional<Kernel> find_kernel(std::string_view name) {
+    for (Kernel const& kernel : kernels())
+        if (kernel.name == name) return kernel;
+    return std::nullopt;
+}
+
 std::vector<std::string> instruction_sets() {
     std::vector<std::string> names;
     for (Instructions const* instructions : available()) names.emplace_back(instructions->name);

@@ -30,6 +30,15 @@ bool has_step(Dtype parameter, Dtype momentum);
 void update(Tensors const&, Map, Step const&, std::span<double const> factors, int threads);
 std::vector<Norm> measure(Tensors const&, Step const&, bool per_tensor, int threads);
 
+// A kernel that has a separable step, and the number of its parameters.
+struct Kernel {
+    std::string_view name;
+    Map map;
+    std::size_t parameters;
+};
+std::span<Kernel const> kernels();
+std::optional<Kernel> find_kernel(std::string_view name);
+
 // The instruction sets of this machine that the module was built for, the one that is chosen first.
 std::vector<std::string> instruction_sets();
 void use_instruction_set(std::string_view name);

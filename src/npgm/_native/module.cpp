@@ -5,7 +5,6 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
 #include <stdexcept>
 #include <utility>
 
@@ -20,13 +19,6 @@ namespace {
 using Addresses = std::vector<std::uintptr_t>;
 using Sizes = std::vector<std::size_t>;
 
-#define NPGM_TEXT(name, parameters) #name,
-constexpr std::string_view kernel_names[] = {NPGM_KERNELS(NPGM_TEXT)};
-#undef NPGM_TEXT
-#define NPGM_COUNT(name, parameters) parameters,
-constexpr std::size_t parameter_counts[] = {NPGM_KERNELS(NPGM_COUNT) 0};
-#undef NPGM_COUNT
-
 npgm::Dtype dtype_of(std::string_view name) {
     if (name == "float32") return npgm::Dtype::float32;
     if (name == "float64") return npgm::Dtype::float64;
@@ -35,11 +27,11 @@ npgm::Dtype dtype_of(std::string_view name) {
     throw std::invalid_argument("there is no fused step for the dtype " + std::string(name));
 }
 
-npgm::Map map_of(std::string_view kernel) {
-    auto const* const found = std::find(std::begin(kernel_names), std::end(kernel_names), kernel);
-    if (found == std::end(kernel_names))
-        throw std::invalid_argument("there is no fused step for the kernel " + std::string(kernel));
-    return static_cast<npgm::Map>(found - std::begin(kernel_names));
+// An isotropic step has no kernel.
+npgm::Kernel kernel_of(std::string_view name) {
+    if (name.empty()) return {name, npgm::Map::isotropic, 0};
+    if (auto const kernel = npgm::find_kernel(name)) return *kernel;
+    throw std::invalid_argument("there is no fused step for the kernel " + std::string(name));
 }
 
 }  // namespace
@@ -49,7 +41,9 @@ void bind_steppers(nb::module_&);  // stepper_bindings.cpp
 }
 
 NB_MODULE(_core, m) {
-    m.attr("kernels") = nb::cast(std::vector<std::string>(std::begin(kernel_names), std::end(kernel_names)));
+    std::vector<std::string> names;
+    for (npgm::Kernel const& kernel : npgm::kernels()) names.emplace_back(kernel.name);
+    m.attr("kernels") = nb::cast(names);
     m.attr("dtypes") = nb::cast(std::vector<std::string>{"float32", "float64", "bfloat16", "float16"});
     m.def("instruction_sets", npgm::instruction_sets);
     m.def("use_instruction_set", npgm::use_instruction_set, "name"_a);
@@ -79,8 +73,7 @@ NB_MODULE(_core, m) {
         [](npgm::Tensors const& tensors, std::string_view kernel, std::vector<double> kernel_parameters,
            std::vector<double> factors, double gradient_factor, double coupled_decay, double scale, double weight,
            double shrink, double lr, int threads) {
-            npgm::Map const map = kernel.empty() ? npgm::Map::isotropic : map_of(kernel);
-            std::size_t const count = parameter_counts[static_cast<std::size_t>(map)];
+            auto const [_, map, count] = kernel_of(kernel);
             if (kernel_parameters.size() != count)
                 throw std::invalid_argument("the number of parameters of the kernel is " + std::to_string(count) +
                                             ", not " + std::to_string(kernel_parameters.size()));

@@ -4,6 +4,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
+#include <memory>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "driver.hpp"
 #include "stepper.hpp"
 
 namespace nb = nanobind;
@@ -24,10 +26,8 @@ Shape shape_of(std::size_t runs, std::size_t size, std::string_view dtype) {
 }
 
 Map kernel_of(std::string_view name, std::size_t parameters) {
-#define NPGM_CASE(kernel, count) \
-    if (name == #kernel && parameters == count) return Map::kernel;
-    NPGM_KERNELS(NPGM_CASE)
-#undef NPGM_CASE
+    std::optional<Kernel> const kernel = find_kernel(name);
+    if (kernel && kernel->parameters == parameters) return kernel->map;
     throw std::invalid_argument("there is no native step for the kernel " + std::string(name) + " with " +
                                 std::to_string(parameters) + " parameters");
 }
@@ -42,6 +42,17 @@ public:
 private:
     std::optional<nb::gil_scoped_release> release;
 };
+
+// Of a method whose only option is the stepsize.
+template <std::unique_ptr<Stepper> (*make)(Shape, double)>
+void bind_with_lr(nb::module_& m, char const* name) {
+    m.def(
+        name,
+        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
+            return make(shape_of(runs, size, dtype), lr);
+        },
+        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+}
 
 }  // namespace
 
@@ -73,29 +84,14 @@ void bind_steppers(nb::module_& m) {
         },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
         "scale"_a, "isotropic"_a);
-    m.def(
-        "nesterov",
-        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
-            return nesterov(shape_of(runs, size, dtype), lr);
-        },
-        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+    bind_with_lr<nesterov>(m, "nesterov");
     m.def(
         "clipped",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double max_step, double momentum,
            double nu) { return clipped(shape_of(runs, size, dtype), lr, max_step, momentum, nu); },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "max_step"_a, "momentum"_a, "nu"_a);
-    m.def(
-        "adgd",
-        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
-            return adgd(shape_of(runs, size, dtype), lr);
-        },
-        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
-    m.def(
-        "adgd_accel",
-        [](std::size_t runs, std::size_t size, std::string_view dtype, double lr) {
-            return adgd_accel(shape_of(runs, size, dtype), lr);
-        },
-        "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a);
+    bind_with_lr<adgd>(m, "adgd");
+    bind_with_lr<adgd_accel>(m, "adgd_accel");
 }
 
 }  // namespace npgm
