@@ -124,19 +124,22 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path, ho
     assert_frame_equal(without_clock(resumed.read(everything)), without_clock(whole.read(everything)), check_exact=True)
 
 
-def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
+@pytest.mark.parametrize(
+    ("command", "experiment"), [("reproduce", "matrix-factorization"), ("tune", "phase-retrieval")]
+)
+def test_a_command_says_how_to_go_on_after_an_interruption(tmp_path, command, experiment):
     process = subprocess.Popen(
-        [*NPGM, "reproduce", "matrix-factorization", "--preset", "paper", "--output", str(tmp_path), "--jobs", "1"],
+        [*NPGM, command, experiment, "--preset", "paper", "--output", str(tmp_path), "--jobs", "1"],
         stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    while not (tmp_path / "matrix-factorization" / "runs").is_dir():
+    while not (tmp_path / experiment / "runs").is_dir():
         assert process.poll() is None
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
     printed, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on from there" in printed
+    assert "the finished runs are kept, and the same command goes on from there" in printed
 
 
 @pytest.mark.parametrize(

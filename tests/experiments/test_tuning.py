@@ -373,21 +373,6 @@ def test_the_command(tmp_path):
         assert part not in printed
 
 
-def test_the_command_says_how_to_go_on_after_an_interruption(tmp_path):
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npgm", "tune", "phase-retrieval", "--preset", "paper", "--jobs", "1", "--output", str(tmp_path)],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    while not (tmp_path / "phase-retrieval" / "runs").is_dir():
-        assert process.poll() is None
-        time.sleep(0.05)
-    time.sleep(1.0)
-    process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
-    assert "the finished runs are kept, and the same command goes on from there" in printed
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -16,6 +16,7 @@ from npgm import _native, references
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD
 from npgm.torch import fused as fused_path
+from steps import check_step_of_extreme_size
 
 if not _native.available():
     pytest.skip("npgm was built without its native module", allow_module_level=True)
@@ -497,12 +498,4 @@ def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value):
 @pytest.mark.parametrize("scale", [1e-44, 1e-38, 1.0, 1e38])
 @pytest.mark.parametrize("size", [0.0, 1e-37, 1e-30, 1.0, 3e38])
 def test_extreme_sizes_are_no_exception(name, scale, size):
-    p = torch.zeros(3, requires_grad=True)
-    p.grad = torch.tensor([0.0, size, -size / 4])
-    scale = float(torch.tensor(scale))  # as a number of float32: subnormal ones have few digits
-    NPGM([p], 1e-3, reference=npgm.reference(name, scale=scale), fused=True).step()
-    y = p.grad.double()
-    if name.startswith("separable"):
-        y = y.clamp(-3.4e38 * scale, 3.4e38 * scale)  # a ratio beyond the largest number is cut off there
-    want = -1e-3 * npgm.reference(name, scale=scale).precondition(y)
-    torch.testing.assert_close(p.detach().double(), want, rtol=1e-4, atol=1e-44)
+    check_step_of_extreme_size(name, scale, size, "cpu")

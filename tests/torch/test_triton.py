@@ -18,6 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import npgm
 from npgm import references
 from npgm.torch import IHGD, NPGM, SHGD, fused
+from steps import check_step_of_extreme_size
 
 pytest.importorskip("triton")
 
@@ -350,15 +351,7 @@ def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value, nonfinite
 @pytest.mark.parametrize("scale", [1e-44, 1e-38, 1.0, 1e38])
 @pytest.mark.parametrize("size", [0.0, 1e-37, 1e-30, 1.0, 3e38])
 def test_extreme_sizes_are_no_exception(name, scale, size):
-    p = torch.zeros(3, device=DEVICE, requires_grad=True)
-    p.grad = torch.tensor([0.0, size, -size / 4], device=DEVICE)
-    scale = float(torch.tensor(scale))  # as a number of float32: subnormal ones have few digits
-    NPGM([p], 1e-3, reference=npgm.reference(name, scale=scale), fused=True).step()
-    y = p.grad.double()
-    if name.startswith("separable"):
-        y = y.clamp(-3.4e38 * scale, 3.4e38 * scale)  # a ratio beyond the largest number is cut off there
-    want = -1e-3 * npgm.reference(name, scale=scale).precondition(y)
-    torch.testing.assert_close(p.detach().double(), want, rtol=1e-4, atol=1e-44)
+    check_step_of_extreme_size(name, scale, size, DEVICE)
 
 
 def test_parameters_that_share_memory_move_as_in_the_loop(launches):
