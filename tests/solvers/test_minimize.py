@@ -172,6 +172,41 @@ def test_a_function_may_reuse_its_gradient_array(method):
     assert got.jac is not buffer
 
 
+@pytest.mark.parametrize("method", sorted(npgm.solvers.registry))
+def test_the_callers_errstate_is_that_of_his_functions_and_not_of_the_iteration(method):
+    seen = []
+
+    def gradient(value):
+        def function(x):
+            seen.append(np.geterr())
+            return 0.0, np.full_like(x, value)
+
+        return function
+
+    def callback(x):
+        seen.append(np.geterr())
+
+    options = {"method": method, "lr": 0.5, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
+    with np.errstate(all="raise"):
+        caller = np.geterr()
+        for dtype in (np.float16, np.float32, np.float64):
+            start = np.array([1e-3, -2e-5, 0.0], dtype)  # whose squares underflow in float16
+            for value in (1e-3, np.finfo(dtype).smallest_normal, np.finfo(dtype).max / 4):
+                npgm.minimize(gradient(value), start, **options)
+    assert len(seen) > 20
+    assert all(state == caller for state in seen)
+
+
+def test_what_the_users_function_does_is_not_silenced():
+    def overflows(x):
+        return 0.0, np.exp(1e4 + x)
+
+    with pytest.raises(FloatingPointError), np.errstate(over="raise"):
+        npgm.minimize(overflows, START, lr=0.5)
+    with pytest.warns(RuntimeWarning, match="overflow"), pytest.raises(ValueError, match="not finite at x0"):
+        npgm.minimize(overflows, START, lr=0.5)
+
+
 def test_exceptions_of_the_user_pass_through():
     def broken(x):
         if x[0] < 2.9:
@@ -217,6 +252,24 @@ def test_badly_scaled_objectives_do_not_break_the_loop(scale, exponent):
     )
     assert np.isfinite(res.x).all()
     assert np.linalg.norm(res.x) <= np.linalg.norm(START) * size * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_a_function_that_writes_into_its_point_is_survived_as_by_scipys_methods(separate):
+    def writes(x):
+        f, g = fun(x.copy())
+        x[:] = np.nan
+        return f, g
+
+    arguments = {"jac": True} if not separate else {"jac": lambda x: writes(x)[1]}
+    res = scipy.optimize.minimize(
+        (lambda x: writes(x)[0]) if separate else writes,
+        START,
+        method=npgm.solvers.gd,
+        options={"lr": 0.1, "maxiter": 9, "tol": 0.0},
+        **arguments,
+    )
+    np.testing.assert_array_equal(res.x, npgm.minimize(fun, START, method="gd", lr=0.1, maxiter=9, tol=0.0).x)
 
 
 def test_scipy_refuses_what_it_cannot_do():

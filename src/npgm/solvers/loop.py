@@ -100,7 +100,7 @@ def minimize(
     deadline = math.inf if maxtime is None else _validate.nonnegative("maxtime", maxtime)
     objective = Objective(fun, jac, args, x0, batch)
     call = as_callback(callback, objective)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+    with np.errstate(all="ignore"):  # not in the calls of the user's functions
         loop = _Loop(objective, solver, tol, stationarity_tol, history)
         loop.run(maxiter, deadline, call)
         return loop.result()

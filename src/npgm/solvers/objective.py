@@ -49,6 +49,13 @@ class Objective:
         if not bool(self.xp.all(self.xp.isfinite(self.x0))):
             raise ValueError("x0 must be finite, but holds NaN or infinity")
         self.nfev = self.njev = 0
+        self.errors = np.geterr()
+
+    @property
+    def callers_errstate(self) -> Any:
+        """A context in which NumPy warns and raises as where `minimize` was called: the user's functions see nothing of
+        what the solver ignores in its own arithmetic."""
+        return np.errstate(**self.errors)
 
     def __call__(self, point: Array) -> tuple[Floats | float, Array]:
         """Return f and ∇f at ``point``, which has the shape of ``x0``.
@@ -57,13 +64,13 @@ class Objective:
             f as a float or as a NumPy array of shape (runs,) in float64, and ∇f of the shape of ``x0``, perhaps not in
             its dtype, and perhaps in an array that the next call overwrites.
         """
-        if self.jac is True:
+        with self.callers_errstate:
             pair = self.fun(point, *self.args)
-            if not isinstance(pair, tuple) or len(pair) != 2:
-                raise TypeError(f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}")
-            value, grad = pair
-        else:
-            value, grad = self.fun(point, *self.args), self.jac(point, *self.args)
+            if self.jac is not True:
+                pair = pair, self.jac(point, *self.args)
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            raise TypeError(f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}")
+        value, grad = pair
         self.nfev += 1
         self.njev += 1
         return self._value(value), self._gradient(grad)
@@ -132,10 +139,11 @@ def as_callback(callback: Callback | None, objective: Objective) -> Callable[[Ar
 
     def call(x: Array, f: Floats) -> None:
         point = objective.xp.asarray(objective.unflatten(x), copy=True)
-        if wants_result:
-            callback(intermediate_result=OptimizeResult(x=point, fun=scalars(f, objective)))
-        else:
-            callback(point)
+        with objective.callers_errstate:
+            if wants_result:
+                callback(intermediate_result=OptimizeResult(x=point, fun=scalars(f, objective)))
+            else:
+                callback(point)
 
     return call
 

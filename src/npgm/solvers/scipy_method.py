@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from array_api_compat import array_namespace
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from npgm._array import Array
@@ -58,4 +59,11 @@ class ScipyMethod:
                 stacklevel=3,
             )
         known = {name: value for name, value in options.items() if name in accepted}
-        return minimize(fun, x0, args, jac=jac, method=self.key, callback=callback, **known)
+        return minimize(_at_a_copy(fun), x0, args, jac=_at_a_copy(jac), method=self.key, callback=callback, **known)
+
+
+def _at_a_copy(function: Any) -> Any:
+    """Return a function that is called with a copy of the point, as by SciPy's own methods: it may write into it."""
+    if not callable(function):
+        return function
+    return lambda x, *args: function(array_namespace(x).asarray(x, copy=True), *args)

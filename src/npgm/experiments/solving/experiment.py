@@ -137,10 +137,11 @@ def solver(method: MethodSpec) -> Method:
 
 
 def _minimize(run: SolvingRun, objective: instances.Objective, starts: Floats, **options: Any) -> Any:
-    return minimize(
-        objective, starts, method=run.method.method, tol=0.0, batch=True, history=True, **options,
-        **run.method.arguments(),
-    )  # fmt: skip
+    with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is a result
+        return minimize(
+            objective, starts, method=run.method.method, tol=0.0, batch=True, history=True, **options,
+            **run.method.arguments(),
+        )  # fmt: skip
 
 
 def _probes(maxiter: int, number: int) -> set[int]:
