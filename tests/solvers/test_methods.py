@@ -46,6 +46,21 @@ def test_npgm_is_algorithm_1(name, momentum):
         np.testing.assert_allclose(x, trajectory[k + 1], rtol=1e-10)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
+def test_momentum_before_the_preconditioner(name, momentum):
+    phi = npgm.reference(name, scale=2.0)
+    x, m = START.copy(), np.zeros(4)
+    for _ in range(50):
+        m = momentum * m + (1 - momentum) * grad(x)
+        x = x - 0.3 * phi.precondition(m)
+    options = {"reference": phi, "lr": 0.3, "momentum": momentum}
+    np.testing.assert_allclose(run("npgm", 50, momentum_order="before", **options), x, rtol=1e-12)
+    assert np.allclose(run("npgm", 50, **options), x, rtol=1e-3, atol=0) == (momentum == 0.0)
+    with pytest.raises(ValueError, match="unknown momentum_order 'first'; accepted: after, before"):
+        run("npgm", 1, momentum_order="first", **options)
+
+
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_npgm_with_the_quadratic_is_gd_and_heavy_ball(momentum):
     phi = npgm.Isotropic(npgm.Quadratic())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import time
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npgm
-from npgm.solvers import Status
+from npgm.solvers import Status, registry
 
 pytestmark = pytest.mark.usefixtures("solver_path")
 
@@ -101,6 +102,10 @@ def test_history_is_what_happened():
     np.testing.assert_allclose(res.history["grad_norm"], [np.linalg.norm(x) for x in points])
     np.testing.assert_allclose(res.history["stationarity"], [phi(phi.precondition(x)) for x in points])
     assert (np.diff(res.history["seconds"]) > 0).all()
+    assert res.history.method == registry["npgm"](lr=0.5, reference=phi)
+    assert pickle.loads(pickle.dumps(res.history)).method == res.history.method
+    single = npgm.minimize(fun, START.astype(np.float32), lr=0.5, history=True).history
+    assert (res.history.eps, single.eps) == (2.0**-52, 2.0**-23)
     assert "history" not in npgm.minimize(fun, START, lr=0.5)
 
 

@@ -7,6 +7,8 @@ import pytest
 
 import npgm
 from npgm.problems import registry
+from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds, certify
 from npgm.theory.bounds import AssumptionError
 
@@ -41,9 +43,6 @@ def run(problem, phi, lr, momentum=0.0, maxiter=120):
 def report(problem, phi, constants, lr, momentum):
     return certify.deterministic(
         run(problem, phi, lr, momentum),
-        phi,
-        lr=lr,
-        momentum=momentum,
         smoothness=constants.smoothness,
         lipschitz=constants.lipschitz,
         pl=constants.pl,
@@ -117,14 +116,61 @@ def test_too_small_a_constant_is_refuted():
 def test_a_violated_bound_is_reported():
     problem, phi = registry["quadratic"](), npgm.reference("isotropic-cosh")
     history = run(problem, phi, 0.05)
-    result = certify.deterministic(history, phi, lr=0.05, smoothness=1.0, minimum=0.0)
+    result = certify.deterministic(history, smoothness=1.0, minimum=0.0)
     assert result.holds
-    lie = certify.deterministic(
-        {**history, "stationarity": 1e3 * history["stationarity"]}, phi, lr=0.05, smoothness=1.0, minimum=0.0
-    )
+    wrong = History({**history, "stationarity": 1e3 * history["stationarity"]}, history.method)
+    lie = certify.deterministic(wrong, smoothness=1.0, minimum=0.0)
     assert not lie.holds
     assert lie.certificates[0].ratio > 1
     assert (lie.certificates[0].slack < 0).any()
+
+
+def test_the_run_and_not_the_caller_says_how_it_was_made():
+    problem, phi = registry["quadratic"](), npgm.reference("isotropic-cosh")
+    arguments = {"smoothness": 20.0, "minimum": 0.0}
+    # at 20/L and β = 0.9 no theorem applies, whatever the observed quantities
+    result = certify.deterministic(run(problem, phi, 1.0, 0.9), **arguments)
+    assert not result.certificates
+    assert "γ = 1" in result.refused["Theorem 2.2"]
+    # with λ = 3 the measure is that of λ = 3
+    scaled = npgm.reference("isotropic-cosh", scale=3.0)
+    assert certify.deterministic(run(problem, scaled, 0.05), **arguments).holds
+
+
+@pytest.mark.parametrize(
+    ("key", "options", "covered"),
+    [
+        ("gd", {}, True),
+        ("gdm", {"momentum": 0.3}, True),
+        ("npgm", {"momentum": 0.3, "momentum_order": "before"}, False),
+        ("npgm", {"momentum_order": "before"}, True),
+        ("npgm", {"momentum": 0.3, "momentum_order": "before", "reference": npgm.reference("isotropic-quad")}, True),
+        ("adgd", {}, False),
+        ("adgd_accel", {}, False),
+        ("nesterov", {}, False),
+        ("clipped_gd", {"nu": 0.5}, False),
+    ],
+)
+def test_only_algorithm_1_is_held_to_the_theorems(key, options, covered):
+    problem = registry["quadratic"]()
+    history = npgm.minimize(
+        problem, problem.start, method=key, lr=0.05, maxiter=50, tol=0.0, history=True, **options
+    ).history
+    result = certify.deterministic(history, smoothness=20.0, lipschitz=20.0, pl=1.0, minimum=0.0)
+    assert bool(result.certificates) == covered
+    if covered:
+        assert result.holds
+    else:
+        assert {"Theorem 2.2", "Theorem 2.4", "Theorem 2.7"} <= set(result.refused)
+        assert all(f"Algorithm 1 of the paper, but the run is one of {type(history.method).__name__}" in reason
+                   for reason in result.refused.values())  # fmt: skip
+
+
+def test_no_stochastic_theorem_is_about_momentum():
+    history = History({"fun": np.ones((5, 3)), "stationarity": np.ones((5, 3))}, NPGM(0.1, momentum=0.5))
+    result = certify.stochastic(history, smoothness=1.0, minimum=0.0, noise=1.0, pl=0.5)
+    assert not result.certificates
+    assert "β = 0, but β = 0.5" in result.refused["Theorem 3.1"]
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "separable-mix4", "isotropic-exp"])
@@ -139,13 +185,13 @@ def test_stochastic_bounds_hold_over_seeds(name):
     history = certify.simulate(problem, gradient, phi, problem.start, lr=0.5, iterations=80, seeds=range(40))
     assert history["fun"].shape == (81, 40)
     result = certify.stochastic(
-        history, phi, lr=0.5, smoothness=constants.smoothness, variance=sigma**2, pl=constants.pl, minimum=0.0
+        history, smoothness=constants.smoothness, variance=sigma**2, pl=constants.pl, minimum=0.0
     )
     assert result.holds
     assert [c.bound.theorem for c in result.certificates] == ["Theorem 3.1", "Theorem 3.5"]
     # a thousandth of the noise is not what these runs have
     assert not certify.stochastic(
-        history, phi, lr=0.5, smoothness=constants.smoothness, noise=1e-5, pl=constants.pl, minimum=0.0
+        history, smoothness=constants.smoothness, noise=1e-5, pl=constants.pl, minimum=0.0
     ).holds
 
 
@@ -174,19 +220,22 @@ def test_report_is_drawn(tmp_path):
 def test_bad_histories_are_named():
     phi = npgm.reference("isotropic-cosh")
     history = run(registry["quartic"](), phi, 0.1)
-    arguments = {"lr": 0.1, "smoothness": 2.2, "minimum": 0.0}
+    arguments = {"smoothness": 2.2, "minimum": 0.0}
+    for certificates in (certify.deterministic, certify.stochastic):
+        with pytest.raises(TypeError, match=r"history must be that of npgm\.minimize.*not dict"):
+            certificates(dict(history), **arguments)
     with pytest.raises(ValueError, match="history has no 'stationarity'"):
-        certify.deterministic({"fun": history["fun"], "grad_norm": history["fun"]}, phi, **arguments)
+        certify.deterministic(History({"fun": history["fun"], "grad_norm": history["fun"]}, NPGM(0.1)), **arguments)
     with pytest.raises(ValueError, match="of one run"):
-        certify.deterministic({k: np.stack([v, v]) for k, v in history.items()}, phi, **arguments)
+        certify.deterministic(History({k: np.stack([v, v]) for k, v in history.items()}, NPGM(0.1)), **arguments)
     with pytest.raises(ValueError, match="is above f at iteration"):
-        certify.deterministic(history, phi, **{**arguments, "minimum": 1.0})
+        certify.deterministic(history, **{**arguments, "minimum": 1.0})
     with pytest.raises(ValueError, match="exactly one of noise and variance"):
-        certify.stochastic({}, phi, **arguments)
+        certify.stochastic(history, **arguments)
     with pytest.raises(ValueError, match="points must have shape"):
         certify.descent(registry["quartic"](), phi, np.ones(3), 1.0)
     with pytest.raises(AssumptionError, match="bounded domain"):
-        certify.stochastic({}, npgm.reference("isotropic-log"), variance=1.0, **arguments)
+        certify.stochastic(History({}, NPGM(0.1, reference=npgm.reference("isotropic-log"))), variance=1.0, **arguments)
 
 
 def test_a_bound_below_the_rounding_of_the_run_is_held_to_the_rounding():

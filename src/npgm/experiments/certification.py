@@ -83,9 +83,6 @@ def certify_problem(
     minimiser = problem.minimiser
     report = certify.deterministic(
         result.history,
-        phi,
-        lr=lr,
-        momentum=beta,
         smoothness=constants.smoothness,
         lipschitz=constants.lipschitz,
         pl=constants.pl,

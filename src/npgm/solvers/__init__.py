@@ -6,11 +6,12 @@ code, and register it.
 """
 
 from npgm.solvers import methods
+from npgm.solvers.history import History
 from npgm.solvers.loop import Status, minimize
 from npgm.solvers.method import Method, register, registry
 from npgm.solvers.scipy_method import ScipyMethod
 
-__all__ = ["Method", "ScipyMethod", "Status", "methods", "minimize", "register", "registry"]
+__all__ = ["History", "Method", "ScipyMethod", "Status", "methods", "minimize", "register", "registry"]
 
 
 def __getattr__(name: str) -> ScipyMethod:

@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
 from npgm._array import Array, Floats, Namespace, to_host
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic
 from npgm.solvers.iterate import Iterate
+from npgm.solvers.method import Method
 
 _ENTRIES = 65536
 """The measure of small gradients is taken of many iterates at once, up to so many entries: it has many operations."""
 
 
-class History:
-    """The records of a call of `minimize`, with the stationarity measure of the reference function ``phi``."""
+class History(dict[str, Floats]):
+    """What `minimize` returns as ``history``: arrays over k = 0, ..., nit by name, and the method that made the run.
 
-    def __init__(self, xp: Namespace, phi: Reference) -> None:
-        self.xp, self.phi = xp, phi
+    Args:
+        arrays: "fun", "grad_norm", "stationarity", "seconds".
+        method: the method with all its options: its key, γ, β and φ.
+        eps: the machine epsilon of the dtype of the run.
+    """
+
+    def __init__(self, arrays: Mapping[str, Floats], method: Method, eps: float = float(np.finfo(np.float64).eps)):
+        super().__init__(arrays)
+        self.method, self.eps = method, eps
+
+
+class Recorder:
+    """The records of a call of `minimize`, with the stationarity measure of the method's own φ."""
+
+    def __init__(self, xp: Namespace, method: Method) -> None:
+        self.xp, self.method, self.phi = xp, method, method.measure
         self.fun: list[Floats] = []
         self.grad_norm: list[Floats] = []
         self.seconds: list[float] = []
@@ -35,7 +51,7 @@ class History:
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
                 self._measure()
 
-    def arrays(self, batch: bool) -> dict[str, Floats]:
+    def history(self, batch: bool, eps: float) -> History:
         """Return what `minimize` returns as ``history``."""
         grad_norm = np.array(self.grad_norm)
         if isinstance(self.phi, Isotropic):  # a function of the norm alone
@@ -46,7 +62,7 @@ class History:
         runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure}
         if not batch:
             runs = {name: values[:, 0] for name, values in runs.items()}
-        return runs | {"seconds": np.array(self.seconds)}
+        return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps)
 
     def _measure(self) -> None:
         if self.gradients:

@@ -15,7 +15,7 @@ from npgm import _validate
 from npgm._array import Array, Bools, Floats, norm, to_host
 from npgm.references import Isotropic
 from npgm.solvers import native
-from npgm.solvers.history import History
+from npgm.solvers.history import Recorder
 from npgm.solvers.iterate import ArrayIterate, Iterate
 from npgm.solvers.method import Method, build
 from npgm.solvers.native import NativeIterate
@@ -78,9 +78,9 @@ def minimize(
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`)
         and message; if ``history``, also history, a dict of float64 arrays "fun", "grad_norm", "stationarity" and
-        "seconds" over k = 0, ..., nit. After a divergence, x, fun and jac are the last finite ones. For a batch,
-        each of fun, nit, success, status and message has one entry a run, and a history array has shape
-        (iterations + 1, runs), constant after the end of a run.
+        "seconds" over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun
+        and jac are the last finite ones. For a batch, each of fun, nit, success, status and message has one entry a
+        run, and a history array has shape (iterations + 1, runs), constant after the end of a run.
 
     Raises:
         TypeError, ValueError: if an argument or option is not accepted, or ``fun`` returns something of the wrong
@@ -126,7 +126,7 @@ class _Loop:
         self.status = np.full(objective.runs, _RUNNING)
         self.running = np.ones(objective.runs, dtype=np.bool_)
         self.all_run = self.some_run = True
-        self.history = History(objective.xp, self.measure) if history else None
+        self.history = Recorder(objective.xp, method) if history else None
 
     def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
         """Iterate until no run goes on."""
@@ -192,7 +192,7 @@ class _Loop:
             message=messages if batch else messages[0],
         )
         if self.history is not None:
-            result.history = self.history.arrays(batch)
+            result.history = self.history.history(batch, float(objective.xp.finfo(objective.x0.dtype).eps))
         return result
 
     def _message(self, run: int, smaller_lr: Floats) -> str:

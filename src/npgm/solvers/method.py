@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm._registry import enter
 from npgm.kernels import Quadratic
 from npgm.references import Isotropic, Reference
+
+if TYPE_CHECKING:
+    from npgm.solvers.methods.npgm import NPGM
 
 State = Any
 
@@ -57,6 +60,11 @@ class Method(ABC):
     @property
     def sharpness_limit(self) -> float | None:
         """The λ_max(∇²f) above which a minimiser repels the method, by linearisation; None if it has no such limit."""
+        return None
+
+    @property
+    def as_npgm(self) -> NPGM | None:
+        """The same method as an ``npgm``, Algorithm 1 of the paper, if it is one: the theorems speak of no other."""
         return None
 
     @abstractmethod

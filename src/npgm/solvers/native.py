@@ -134,8 +134,10 @@ def stepper(objective: Objective, method: Method) -> Any:
         return None
     if x0.dtype not in (np.float32, np.float64):
         return None
-    options = {name: getattr(method, name) for name in method.options() if name != "reference"}
+    options = {name: getattr(method, name) for name in method.options() if name not in ("reference", "momentum_order")}
     if rule == "heavy_ball":
+        if method.as_npgm is None:  # momentum before the preconditioner
+            return None
         preconditioner = _preconditioner(method.measure)
         if preconditioner is None:
             return None

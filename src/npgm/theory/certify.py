@@ -6,7 +6,7 @@
 >>> run = npgm.minimize(problem, problem.start, lr=0.5, reference=phi, maxiter=50, history=True)
 >>> constants = problem.constants(phi)
 >>> report = npgm.theory.certify.deterministic(
-...     run.history, phi, lr=0.5, smoothness=constants.smoothness, pl=constants.pl, minimum=problem.minimum(1)
+...     run.history, smoothness=constants.smoothness, pl=constants.pl, minimum=problem.minimum(1)
 ... )
 >>> report.holds, [certificate.bound.theorem for certificate in report.certificates]
 (True, ['The base bound', 'Theorem 2.2', 'Theorem 2.4, refined'])
@@ -16,7 +16,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,8 @@ from npgm import _validate
 from npgm._array import Floats
 from npgm._files import replacing
 from npgm.references import Isotropic, Reference
+from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
 
@@ -121,11 +123,8 @@ class Report:
 
 
 def deterministic(
-    history: Mapping[str, Floats],
-    reference: Reference,
+    history: History,
     *,
-    lr: float,
-    momentum: float = 0.0,
     smoothness: float,
     lipschitz: float | None = None,
     pl: float | None = None,
@@ -133,15 +132,13 @@ def deterministic(
     convex: bool = False,
     distance: float | None = None,
 ) -> Report:
-    """Hold a run of the method ``npgm`` to every theorem of the paper, and to the derived ones.
+    """Hold a run to every theorem of the paper, and to the derived ones.
 
-    The bounds are as good as the constants: from estimates (see `npgm.theory.smoothness`) they are empirical.
+    γ, β and φ are those of the history's own method; one that is not Algorithm 1 is refused by every theorem. The
+    bounds are as good as the constants: from estimates (see `npgm.theory.smoothness`) they are empirical.
 
     Args:
-        history: that of ``npgm.minimize(..., history=True)``, of one run, with ``reference`` the method's own.
-        reference: φ.
-        lr: γ.
-        momentum: β.
+        history: that of ``npgm.minimize(..., history=True)``, of one run.
         smoothness: L of the descent inequality (1.2).
         lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorem 2.7.
         pl: the PL constant μ, for Theorem 2.4.
@@ -150,15 +147,15 @@ def deterministic(
         distance: the distance of the start from a minimiser, for the bound of an isotropic φ on a convex f.
 
     Raises:
-        ValueError: if ``history`` is not that of one run.
+        TypeError, ValueError: if ``history`` does not know its method, or is not that of one run.
     """
+    reference, momentum = _method(history)
     fun, norms, measure = (_series(history, name) for name in ("fun", "grad_norm", "stationarity"))
     gap = fun - _validate.real("minimum", minimum)
     if (gap < -_RTOL * np.abs(fun)).any():
         raise ValueError(f"minimum = {minimum!r} is above f at iteration {int(np.argmin(gap))} of the run")
     gap = np.maximum(gap, 0.0)
-    momentum = _validate.fraction("momentum", momentum)
-    step: dict[str, Any] = {"smoothness": smoothness, "lr": lr, "gap": float(gap[0])}
+    step: dict[str, Any] = {"smoothness": smoothness, "lr": history.method.lr, "gap": float(gap[0])}
     run = {**step, "iterations": fun.size - 1}
     heavy: dict[str, Any] = {**run, "momentum": momentum}
     trials: dict[str, Callable[[], Bound]] = {
@@ -189,13 +186,17 @@ def deterministic(
         "gap": lambda: gap,
         "conjugate": lambda: _conjugate(reference, norms),
     }
-    return _report(trials, lambda bound: (observed[bound.quantity](), np.zeros(fun.size)))
+    return _report(history, trials, lambda bound: (observed[bound.quantity](), np.zeros(fun.size)))
 
 
 def _base(reference: Reference, run: dict[str, Any], momentum: float) -> Bound:
-    if momentum > 0.0:
-        raise AssumptionError("The base bound", "β = 0", f"β = {momentum:g}")
+    _without_momentum("The base bound", momentum)
     return bounds.base_method(reference, **run)
+
+
+def _without_momentum(theorem: str, momentum: float) -> None:
+    if momentum > 0.0:
+        raise AssumptionError(theorem, "β = 0", f"β = {momentum:g}")
 
 
 def _conjugate(reference: Reference, norms: Floats) -> Floats:
@@ -208,10 +209,8 @@ def _conjugate(reference: Reference, norms: Floats) -> Floats:
 
 
 def stochastic(
-    history: Mapping[str, Floats],
-    reference: Reference,
+    history: History,
     *,
-    lr: float,
     smoothness: float,
     minimum: float,
     noise: float | None = None,
@@ -226,9 +225,7 @@ def stochastic(
 
     Args:
         history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
-            gradient, as `simulate` returns them.
-        reference: φ.
-        lr: γ.
+            gradient, and the method, as `simulate` returns them.
         smoothness: L of the descent inequality (1.2).
         minimum: inf f, or a lower bound of it.
         noise: σ² with E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² everywhere.
@@ -236,9 +233,11 @@ def stochastic(
         pl: the PL constant μ, for Theorem 3.5.
 
     Raises:
-        ValueError: if not exactly one of ``noise`` and ``variance`` is given.
+        TypeError, ValueError: if ``history`` does not know its method, or not exactly one of ``noise`` and
+            ``variance`` is given.
         AssumptionError: if a variance is given, and φ does not turn it into a noise.
     """
+    reference, momentum = _method(history)
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
     if noise is None:
@@ -249,7 +248,7 @@ def stochastic(
     gap = fun - _validate.real("minimum", minimum)
     run: dict[str, Any] = {
         "smoothness": smoothness,
-        "lr": lr,
+        "lr": history.method.lr,
         "gap": float(np.max(gap[0])),
         "noise": noise,
         "iterations": fun.shape[0] - 1,
@@ -266,7 +265,7 @@ def stochastic(
         )
         return samples.mean(axis=1), error
 
-    return _report(trials, observed)
+    return _report(history, trials, observed, lambda theorem: _without_momentum(theorem, momentum))
 
 
 def simulate(
@@ -278,7 +277,7 @@ def simulate(
     lr: float,
     iterations: int,
     seeds: Sequence[int],
-) -> dict[str, Floats]:
+) -> History:
     """Run x ← x - γ ∇φ*(g(x)) from ``start`` for each seed, and record what `stochastic` needs.
 
     Args:
@@ -291,17 +290,17 @@ def simulate(
         seeds: one run each.
 
     Returns:
-        Arrays "fun" and "stationarity" of shape (iterations + 1, seeds).
+        Arrays "fun" and "stationarity" of shape (iterations + 1, seeds), with the method.
     """
-    lr, iterations = _validate.positive("lr", lr), _validate.count("iterations", iterations)
+    method, iterations = NPGM(lr, reference=reference), _validate.count("iterations", iterations)
     records = np.empty((2, iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
         rng, x = np.random.default_rng(seed), np.array(start, dtype=np.float64)
         for k in range(iterations + 1):
             value, full = function(x)
             records[:, k, column] = value, reference.stationarity(full)
-            x = x - lr * reference.precondition(gradient(rng, x))
-    return {"fun": records[0], "stationarity": records[1]}
+            x = x - method.lr * reference.precondition(gradient(rng, x))
+    return History({"fun": records[0], "stationarity": records[1]}, method)
 
 
 def descent(function: Function, reference: Reference, points: Any, smoothness: float) -> Floats:
@@ -337,10 +336,18 @@ def descent(function: Function, reference: Reference, points: Any, smoothness: f
         return np.stack([slack(slice(None, -1), slice(1, None)), slack(slice(1, None), slice(None, -1))], axis=1)
 
 
-def _report(trials: dict[str, Callable[[], Bound]], observe: Callable[[Bound], tuple[Floats, Floats]]) -> Report:
+def _report(
+    history: History,
+    trials: dict[str, Callable[[], Bound]],
+    observe: Callable[[Bound], tuple[Floats, Floats]],
+    assume: Callable[[str], None] = lambda theorem: None,
+) -> Report:
     certificates, refused = [], {}
     for name, trial in trials.items():
         try:
+            if history.method.as_npgm is None:
+                raise AssumptionError(name, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
+            assume(name)
             bound = trial()
             certificates.append(Certificate(bound, *observe(bound)))
         except AssumptionError as error:
@@ -348,7 +355,18 @@ def _report(trials: dict[str, Callable[[], Bound]], observe: Callable[[Bound], t
     return Report(certificates, refused)
 
 
-def _series(history: Mapping[str, Floats], name: str) -> Floats:
+def _method(history: History) -> tuple[Reference, float]:
+    """Return φ and β of the run; β is 0 where no theorem applies."""
+    if not isinstance(history, History):
+        raise TypeError(
+            "history must be that of npgm.minimize(..., history=True), or an npgm.solvers.History, which knows the "
+            f"method of the run, not {type(history).__name__}"
+        )
+    method = history.method.as_npgm
+    return history.method.measure, 0.0 if method is None else method.momentum
+
+
+def _series(history: History, name: str) -> Floats:
     if name not in history:
         raise ValueError(f"history has no {name!r}; run minimize with history=True")
     values = np.asarray(history[name], dtype=np.float64)

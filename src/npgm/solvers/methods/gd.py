@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from npgm._array import Array, Namespace
 from npgm.solvers.method import Method, register
+from npgm.solvers.methods.npgm import NPGM
 
 
 @register
@@ -19,6 +20,10 @@ class GD(Method):
 
     key = "gd"
     update = "x ← x - γ ∇f(x)"
+
+    @property
+    def as_npgm(self) -> NPGM:
+        return NPGM(self.lr, reference=self.measure)
 
     @property
     def sharpness_limit(self) -> float:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
+from npgm.solvers.methods.npgm import NPGM
 
 
 @register
@@ -29,6 +30,10 @@ class GDM(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
+
+    @property
+    def as_npgm(self) -> NPGM:
+        return NPGM(self.lr, self.momentum, self.measure)
 
     @property
     def sharpness_limit(self) -> float:

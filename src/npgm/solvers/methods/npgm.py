@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from npgm import _validate
 from npgm._array import Array, Namespace
-from npgm.kernels import Cosh
+from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Reference
 from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
 
@@ -15,13 +15,18 @@ from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
 @register
 @dataclass(frozen=True)
 class NPGM(Method):
-    """x ← x - γ m with m ← β m + (1-β) ∇φ*(∇f(x)), from m = 0: Algorithm 1 of the paper; at β = 0 its base method (2).
+    """x ← x - γ m with m ← β m + (1-β) ∇φ*(∇f(x)), from m = 0: Algorithm 1 of the paper; at β = 0 its base method (1).
+
+    With ``momentum_order="before"``, momentum comes before the preconditioner: m ← β m + (1-β) ∇f(x), x ← x - γ ∇φ*(m),
+    the order of the works that Remark 2.1 of the paper refers to (normalised gradient descent with momentum, Muon).
+    None of the paper's theorems is about it.
 
     Args:
         lr: γ > 0.
         momentum: β in [0, 1). For β < 1/2 and γ <= 1/L, Theorem 2.2 guarantees convergence; for a larger β and an
             isotropic φ, Theorem 2.7 asks for γ = (1-β)²/L.
         reference: φ.
+        momentum_order: ``"after"`` or ``"before"`` the preconditioner.
     """
 
     key = "npgm"
@@ -29,6 +34,7 @@ class NPGM(Method):
 
     momentum: float = 0.0
     reference: Reference = Isotropic(Cosh())
+    momentum_order: str = "after"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -37,6 +43,14 @@ class NPGM(Method):
             raise TypeError(
                 f"reference must be a reference function such as npgm.Isotropic(npgm.Cosh()), not {self.reference!r}"
             )
+        _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
+
+    @property
+    def as_npgm(self) -> NPGM | None:
+        if self.momentum_order == "after":
+            return self
+        commutes = self.momentum == 0.0 or self.reference.kernel == Quadratic()
+        return replace(self, momentum_order="after") if commutes else None
 
     @property
     def measure(self) -> Reference:
@@ -51,5 +65,8 @@ class NPGM(Method):
         return xp.zeros_like(x)
 
     def step(self, xp: Namespace, x: Array, grad: Array, state: Array) -> tuple[Array, Array]:
-        u = self.reference.precondition(grad, axis=-1)
-        return heavy_ball(x, u, state, self.lr, self.momentum)
+        if self.momentum_order == "after":
+            u = self.reference.precondition(grad, axis=-1)
+            return heavy_ball(x, u, state, self.lr, self.momentum)
+        m = self.momentum * state + (1.0 - self.momentum) * grad
+        return x - self.lr * self.reference.precondition(m, axis=-1), m
