@@ -29,6 +29,7 @@ def small():
         options={"n": 30, "m": 10, "batch_size": 3},
         quantities=["gap", "grad_norm"],
         settings={"variance": [0.25, 0.5, 0.75]},
+        readings={},
         presets={"smoke": SolvingPreset(starts=[3, 2, 1], maxiter=600)},
     )
 

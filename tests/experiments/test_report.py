@@ -16,7 +16,10 @@ from npgm.experiments.solving.experiment import SolvingPreset
 
 def small():
     """The real experiment with small problems, at two presets."""
-    presets = {"smoke": SolvingPreset(starts=[2, 1], maxiter=5), "paper": SolvingPreset(starts=[2, 1], maxiter=9)}
+    presets = {
+        "smoke": SolvingPreset(starts=[3, 2], maxiter=5, inconclusive="too short"),
+        "paper": SolvingPreset(starts=[3, 2], maxiter=9),
+    }
     problem = {"n": 30, "m": 10, "batch_size": 3}
     return dataclasses.replace(experiments.load("phase-retrieval"), options=problem, presets=presets)
 
@@ -35,20 +38,28 @@ def test_the_report_of_what_was_never_run(tmp_path):
         assert "## Results" not in text
         assert "## Methods" in text
         rows = claim_rows(text)
-        assert len(rows) == len(experiment.claims)
+        assert len(rows) == len(experiment.claims) * len(experiment.by_reading())
         total = len(experiment.runs("paper"))
         assert all(row[1] == "not run" and row[3] == f"paper, 0 of {total} runs" for row in rows)
 
 
 def test_the_report_of_what_was_run_in_part(tmp_path):
-    store = experiments.run(small(), "smoke", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"], seeds=1)
-    markdown, *_ = experiments.write_report(small(), "smoke", store)
-    similar, slower = claim_rows(markdown.read_text())
-    assert similar[3] == slower[3] == "smoke, 4 of 9 runs"
-    assert similar[1] in {"holds", "holds in part", "does not hold"}
-    assert slower[1] == "not run"
-    assert slower[4] == "variance = 0.25: no run of iHGD is done; variance = 0.5: no run of iHGD is done |"
-    assert "**5 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
+    store = experiments.run(small(), "paper", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"], seeds=2)
+    markdown, *_ = experiments.write_report(small(), "paper", store)
+    similar, _, slower, as_variance = claim_rows(markdown.read_text())
+    assert similar[3] == slower[3] == "paper, 8 of 15 runs"
+    assert similar[1] == "undecided"  # after nine iterations
+    assert similar[2] == "sHGD against clipped SGD, 0.5 as the standard deviation"
+    assert (slower[1], slower[4]) == ("not run", "no run of iHGD is done |")
+    assert as_variance[1:3] == ["not run", "iHGD, 0.5 as the variance"]
+    assert "**7 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
+
+
+def test_what_is_too_little_decides_nothing(tmp_path):
+    store = experiments.run(small(), "smoke", tmp_path, jobs=1)
+    rows = claim_rows(experiments.write_report(small(), "smoke", store)[0].read_text())
+    assert {row[1] for row in rows} == {"undecided"}
+    assert all(row[4].startswith("too short, which decides nothing: ") for row in rows)
 
 
 def test_a_setting_without_runs(tmp_path):
@@ -59,7 +70,9 @@ def test_a_setting_without_runs(tmp_path):
     markdown, _, figure = experiments.write_report(small(), "smoke", store)
     assert figure.stat().st_size > 10_000
     assert "| variance = 0.5 | iHGD |" in markdown.read_text()
-    assert {row[1] for row in claim_rows(markdown.read_text())} == {"not run"}
+    verdicts = [(row[1], row[2].rpartition(", ")[2]) for row in claim_rows(markdown.read_text())]
+    readings = small().readings["variance"]
+    assert verdicts == 2 * [("not run", readings[0]), ("undecided", readings[1])]
 
 
 def test_the_results_of_presets(tmp_path):
@@ -69,7 +82,7 @@ def test_the_results_of_presets(tmp_path):
     assert [(r.preset, r.none) for r in experiments.recorded(small(), store)] == [("smoke", False)]
     experiments.run(small(), "paper", tmp_path, jobs=1, seeds=1)
     recorded = experiments.recorded(small(), store)
-    assert [(r.preset, r.extent) for r in recorded] == [("paper", "paper, 6 of 9 runs"), ("smoke", "smoke")]
+    assert [(r.preset, r.extent) for r in recorded] == [("paper", "paper, 6 of 15 runs"), ("smoke", "smoke")]
 
 
 def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_path, monkeypatch):
@@ -82,11 +95,12 @@ def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_p
     experiments.write_report(small(), "paper", store)
     markdown, html = experiments.write_overview(tmp_path)
     text = markdown.read_text()
-    similar, slower = claim_rows(text.partition("## Stochastic phase retrieval")[2])
-    assert similar[3] == "[paper, 6 of 9 runs](phase-retrieval/paper/report.md)"
-    assert slower[3] == "smoke"  # whose report is not written
-    others = [row for row in claim_rows(text) if row not in (similar, slower)]
-    assert len(others) == sum(len(experiments.load(name).claims) for name in experiments.names()) - 2
+    rows = claim_rows(text.partition("## Stochastic phase retrieval")[2].partition("\n## ")[0])
+    assert [row[3] for row in rows[:2]] == 2 * ["[paper, 10 of 15 runs](phase-retrieval/paper/report.md)"]
+    assert [row[3] for row in rows[2:]] == 2 * ["smoke"]  # whose report is not written
+    others = [row for row in claim_rows(text) if row not in rows]
+    every = (experiments.load(name) for name in experiments.names())
+    assert len(others) == sum(len(experiment.claims) * len(experiment.by_reading()) for experiment in every) - 4
     assert {row[1] for row in others} == {"not run"}
     assert f"not run: {len(others)})." in text
     assert "It was not run, since this preset was never run: paper, 0 of 12 runs." in text
@@ -94,7 +108,7 @@ def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_p
 
 
 def test_the_chart_has_the_figures_numbers_and_gaps_where_they_are_not_finite():
-    experiment = dataclasses.replace(experiments.load("mnist"), settings={}, presets={})
+    experiment = dataclasses.replace(experiments.load("mnist"), settings={}, readings={}, presets={})
     length = 2 * chart.POINTS
     loss = pl.Series(range(length), dtype=pl.Float64) / 7
     frame = pl.DataFrame({

@@ -65,7 +65,7 @@ method = "GD"
     [
         ("", "", None),
         ("maxiter = 5", "maxiter = 0", r"presets\.smoke: maxiter must be at least 1, not 0"),
-        ("maxiter = 5", "epochs = 5", r"presets\.smoke has no key 'epochs'; accepted: starts, maxiter"),
+        ("maxiter = 5", "epochs = 5", r"presets\.smoke has no key 'epochs'; accepted: starts, inconclusive, maxiter"),
         ("maxiter = 5", "", r"presets\.smoke: .*missing .*'maxiter'"),
         ("starts = [1, 2]", "starts = [1]", r"presets\.smoke\.starts must have 2 entries"),
         ("starts = [1, 2]", "starts = [1, -2]", r"presets\.smoke: starts must be at least 1, not -2"),
@@ -78,6 +78,9 @@ method = "GD"
         ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, phase-retrieval"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),
+        ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: best"),
+        ("[presets.smoke]", '[readings]\nrank = ["two"]\n[presets.smoke]', r"readings\.rank must have 2 entries, one for each value"),
+        ("[presets.smoke]", '[readings]\nx = ["two"]\n[presets.smoke]', "unknown setting 'x'; accepted: rank"),
         ('title = "t"', 'titel = "t"', "the experiment has no key 'titel'; accepted: key, title"),
         ('title = "t"', 'title = ', "Invalid value"),
     ],
@@ -94,7 +97,8 @@ def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
 
 def test_unknown_names():
     with pytest.raises(
-        ValueError, match=r"unknown experiment 'x'; accepted: cifar10, .*matrix-factorization, mnist, phase-retrieval"
+        ValueError,
+        match=r"unknown experiment 'x'; accepted: cifar10, .*matrix-factorization, mnist, phase-retrieval, stepsize-relation",
     ):
         experiments.load("x")
     with pytest.raises(ValueError, match="unknown preset 'x'; accepted: cpu, paper, smoke"):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from npgm import _validate
+from npgm.experiments import claims
 from npgm.experiments.spec import Claim, Experiment, MethodSpec
 
 SPECS = Path(__file__).with_name("specs")
@@ -42,6 +43,11 @@ def parse(path: Path) -> Experiment:
         }
         for key, cls in (("methods", MethodSpec), ("claims", Claim)):
             content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
+        for i, claim in enumerate(content["claims"]):
+            try:
+                claims.validate(claim)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"claims[{i}]: {error}") from error
         return _make(kind, {**content, "key": path.stem})
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path.name}: {error}") from error

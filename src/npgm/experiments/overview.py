@@ -9,7 +9,7 @@ from pathlib import Path
 from npgm.experiments import catalogue
 from npgm.experiments.claims import VERDICTS
 from npgm.experiments.page import table, write
-from npgm.experiments.report import CLAIM, claim_row
+from npgm.experiments.report import CLAIM, claim_rows
 from npgm.experiments.results import Results, recorded
 from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
@@ -36,9 +36,8 @@ _INTRODUCTION = """\
 Each sentence of the paper about results, against what was measured ({counts}).
 
 A verdict is that of the largest preset at which the runs that it needs are done, and leads to its report. `paper` has
-the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works: its verdicts mean nothing. Reproduce
-with `npgm reproduce all --preset paper`; this page and the reports alone are written anew, from the runs that are kept,
-by `npgm report all`."""
+the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works. Reproduce with `npgm reproduce all
+--preset paper`; this page and the reports alone are written anew, from the runs that are kept, by `npgm report all`."""
 
 
 def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> Iterator[str]:
@@ -48,11 +47,12 @@ def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> It
     yield f"{experiment.source} of the paper."
     rows = []
     for claim in experiment.claims:
-        decided = (results for results in presets if results.verdict(claim).holds != "not run")
-        results = next(decided, presets[0])
-        row = dict(zip(CLAIM, claim_row(results, claim), strict=True))
-        rows.append(list((row | {"preset": _link(results, output)}).values()))
-        verdicts[row["verdict"]] += 1
+        run = (results for results in presets if any(v.holds != "not run" for v in results.verdicts(claim).values()))
+        results = next(run, presets[0])
+        for cells in claim_rows(results, claim):
+            row = dict(zip(CLAIM, cells, strict=True))
+            rows.append(list((row | {"preset": _link(results, output)}).values()))
+            verdicts[row["verdict"]] += 1
     if rows:
         yield table(CLAIM, rows)
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeGuard
 
@@ -42,11 +42,12 @@ CLAIM = ("the paper says", "verdict", "of", "preset", "measured")
 """The columns of a table of claims."""
 
 
-def claim_row(results: Results, claim: Claim) -> tuple[str, ...]:
-    """Return a claim of the paper with what was measured at which preset, and the verdict, as `CLAIM` has them."""
-    verdict = results.verdict(claim)
+def claim_rows(results: Results, claim: Claim) -> Iterator[tuple[str, ...]]:
+    """Yield a claim of the paper with the verdict and what was measured, as `CLAIM` has them, for each reading."""
     methods = claim.method if claim.other is None else f"{claim.method} against {claim.other}"
-    return f"“{claim.sentence}”", verdict.holds, methods, results.extent, verdict.measured
+    for reading, verdict in results.verdicts(claim).items():
+        of = ", ".join(filter(None, (methods, reading)))
+        yield f"“{claim.sentence}”", verdict.holds, of, results.extent, verdict.measured
 
 
 def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
@@ -72,7 +73,7 @@ def _sections(results: Results) -> Iterable[str]:
         yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.png)"
     yield "## The paper's claims"
     if experiment.claims:
-        yield table(CLAIM, (claim_row(results, claim) for claim in experiment.claims))
+        yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
         if preset != "paper":
             runs = f"The verdicts are on what the preset `{preset}` runs"
             yield f"{runs}; the paper's sizes are those of the preset `paper`."

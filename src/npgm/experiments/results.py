@@ -10,7 +10,7 @@ from npgm.experiments import claims
 from npgm.experiments.claims import Verdict
 from npgm.experiments.spec import Claim, Experiment
 from npgm.experiments.store import Store
-from npgm.experiments.summary import summarise
+from npgm.experiments.summary import at, summarise
 
 
 class Results:
@@ -57,9 +57,19 @@ class Results:
         """Why no run is done."""
         return "the data could not be had" if self.obstacle else "this preset was never run"
 
-    def verdict(self, claim: Claim) -> Verdict:
-        """Return the verdict on a claim."""
-        return Verdict(self.reason, "not run") if self.none else claims.decide(self.experiment, claim, self.summary)
+    def verdicts(self, claim: Claim) -> dict[str, Verdict]:
+        """Return the verdict on a claim for each reading of what the paper leaves open, by the words for it."""
+        inconclusive = self.experiment.preset(self.preset).inconclusive
+        verdicts = {}
+        for words, setting, experiment in self.experiment.by_reading():
+            if self.none:
+                verdicts[words] = Verdict(self.reason, "not run")
+                continue
+            verdict = claims.decide(experiment, claim, at(self.summary, setting))
+            if inconclusive and verdict.holds != "not run":
+                verdict = Verdict(f"{inconclusive}, which decides nothing: {verdict.measured}", "undecided")
+            verdicts[words] = verdict
+        return verdicts
 
 
 def recorded(experiment: Experiment, store: Store) -> list[Results]:

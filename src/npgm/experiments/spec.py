@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import polars as pl
 
@@ -54,6 +55,8 @@ class Preset:
 
     starts: list[int]
     """The starts for each setting, seeds 0, 1, ..."""
+    inconclusive: str = ""
+    """Why no claim can be decided on it, in words; empty if claims can be."""
 
     def __post_init__(self) -> None:
         for number in self.starts:
@@ -68,6 +71,8 @@ class Claim:
     check: str
     method: str
     other: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    """What the check takes beside these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,6 +125,9 @@ class Experiment(ABC):
     methods: list[MethodSpec]
     claims: list[Claim] = field(default_factory=list)
     settings: dict[str, list[Any]] = field(default_factory=dict)
+    readings: dict[str, list[str]] = field(default_factory=dict)
+    """Those settings that are readings of what the paper leaves open, with each value in words: a claim has a verdict
+    for each of them, where other settings are what it is about."""
     quantities: list[str]
     """What figures and tables show."""
 
@@ -152,6 +160,10 @@ class Experiment(ABC):
         for claim in self.claims:
             for label in filter(None, (claim.method, claim.other)):
                 _validate.choice("method of a claim", label, labels)
+        for name, words in self.readings.items():
+            _validate.choice("setting", name, self.settings)
+            if len(words) != len(self.settings[name]):
+                raise ValueError(f"readings.{name} must have {len(self.settings[name])} entries, one for each value")
         for name, preset in self.presets.items():
             if len(preset.starts) != len(self.grid()):
                 raise ValueError(f"presets.{name}.starts must have {len(self.grid())} entries, one for each setting")
@@ -201,6 +213,29 @@ class Experiment(ABC):
     def grid(self) -> list[Setting]:
         """Return every combination of the settings' values."""
         return [dict(zip(self.settings, values, strict=True)) for values in itertools.product(*self.settings.values())]
+
+    def by_reading(self) -> list[tuple[str, Setting, Self]]:
+        """Return each reading of what the paper leaves open: in words, as a setting, and the experiment of it alone.
+
+        There is one without words and setting if the paper leaves no setting open.
+        """
+        parts = []
+        for values in itertools.product(*(range(len(words)) for words in self.readings.values())):
+            chosen = dict(zip(self.readings, values, strict=True))
+            words = ", ".join(self.readings[name][i] for name, i in chosen.items())
+            setting = {name: self.settings[name][i] for name, i in chosen.items()}
+            numbers = [i for i, other in enumerate(self.grid()) if setting.items() <= other.items()]
+            alone = dataclasses.replace(
+                self,
+                settings={**self.settings, **{name: [value] for name, value in setting.items()}},
+                readings={},
+                presets={
+                    name: dataclasses.replace(preset, starts=[preset.starts[i] for i in numbers])
+                    for name, preset in self.presets.items()
+                },
+            )
+            parts.append((words, setting, alone))
+        return parts
 
     def compared(self) -> list[str]:
         """Return the labels of the methods that figures and claims compare."""

@@ -12,6 +12,8 @@ from npgm.experiments.spec import Experiment, Setting
 
 LINEAR = frozenset({"test_accuracy"})
 """The quantities that are shown on a linear scale, the others on a logarithmic one."""
+EARLIER = {"reached_100": 100.0, "reached_10": 10.0}
+"""Columns of a summary as ``reached``, for these multiples of ``converged_below``."""
 _LIMITS = {"gap": (1e-9, None), "test_accuracy": (0.0, 1.0)}
 """Where curves are cut off: f - min f below the first is rounding, since f itself is of the order of 1e5."""
 _AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
@@ -21,15 +23,20 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each setting, method and seed.
 
     Columns: the setting's, method, seed, ``reached`` (the first iteration or epoch with the measure <= converged_below,
-    null if there was none), ``diverged``, the last value of each quantity, the last ``sharpness`` that was measured, if
-    that was asked for, and the ``seconds`` of an iteration or epoch.
+    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity, the last
+    ``sharpness`` that was measured, if that was asked for, the ``length`` in iterations or epochs, and the ``seconds``
+    of one.
     """
     by = [*experiment.settings, "method", "seed"]
     return frame.group_by(by, maintain_order=True).agg(
-        pl.col("k").filter(pl.col(experiment.measure) <= experiment.converged_below).min().alias("reached"),
+        *(
+            pl.col("k").filter(pl.col(experiment.measure) <= times * experiment.converged_below).min().alias(name)
+            for name, times in {"reached": 1.0, **EARLIER}.items()
+        ),
         (pl.col("status").last() == "DIVERGED").alias("diverged"),
         pl.col(*experiment.symbols).last(),
         *([pl.col("sharpness").drop_nulls().last()] if "sharpness" in frame.columns else []),
+        pl.col("k").last().alias("length"),
         pl.col("seconds").last() / pl.col("k").last(),
     )
 

@@ -1,4 +1,4 @@
-"""Phase retrieval, Appendix E.2.1 of the paper."""
+"""Phase retrieval, Appendix F.2.1 of the paper."""
 
 from __future__ import annotations
 
