@@ -17,7 +17,7 @@ from npgm import _validate, experiments, kernels, problems, references
 from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS
 from npgm.data import DataError
 from npgm.data import load as load_data
-from npgm.experiments import figures, ranks
+from npgm.experiments import figures, ranks, tuning
 from npgm.experiments.certification import METHODS, Certified, certify_problem
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
@@ -96,7 +96,6 @@ def tune(
 
     An adaptive grid is searched on one seed; then the stepsize is lowered where the seeds do not agree.
     """
-    from npgm.experiments import tuning  # Optuna, which no other command needs
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)

@@ -1,7 +1,4 @@
-"""The stepsizes of an experiment, tuned as the paper did it: an adaptive grid on one seed, checked on all.
-
-Trials are kept by Optuna, which nothing outside `npgm.experiments.tuning.trials` imports.
-"""
+"""The stepsizes of an experiment, tuned as the paper did it: an adaptive grid on one seed, checked on all."""
 
 from npgm.experiments.tuning.table import write_table
 from npgm.experiments.tuning.tune import Tuned, tune

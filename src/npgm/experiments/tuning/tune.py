@@ -17,7 +17,6 @@ from npgm.experiments.spec import Experiment, MethodSpec, Run, Setting
 from npgm.experiments.store import Store
 from npgm.experiments.summary import summarise
 from npgm.experiments.tuning.grid import Grid
-from npgm.experiments.tuning.trials import Trials, database
 
 SPREAD = 10.0
 """The ratio of the worst to the best seed's measure up to which the seeds of a stepsize agree; see `spread`."""
@@ -75,8 +74,8 @@ def tune(
     on different settings have no common scale on which a compromise could be chosen.
 
     A trial is a run like any other, kept in the experiment's store under a name that changes with its stepsize, and so
-    never computed again. The trials are kept in ``<output>/<experiment>/tuning/trials.sqlite3``, too. An interrupted
-    tuning goes on from there, to the same end as if there had been no interruption.
+    never computed again. The course of a search is a function of the values of these runs: an interrupted tuning goes
+    on to the same end as if there had been no interruption.
 
     Args:
         experiment: what to run.
@@ -100,17 +99,13 @@ def tune(
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]
     stepsizes = [_stepsize(group[0].method) for group in groups]
     store = Store.of(experiment, output)
-    folder = make_writable(output / experiment.key / "tuning")
-    with database(folder / "trials.sqlite3") as trials_of:
-        tunings = [
-            _Tuning(experiment, store, group, trials_of(f"{group[0].key}-{experiment.measure}", Grid(lr, trials)))
-            for group, lr in zip(groups, stepsizes, strict=True)
-        ]
-        rounds = itertools.zip_longest(*(tuning.steps() for tuning in tunings), fillvalue=())
-        for number, needed in enumerate(rounds, 1):
-            title = f"{experiment.key} ({preset}), round {number}"
-            complete(experiment, [*itertools.chain(*needed)], store, title=title, jobs=jobs, device=device)
-        return [tuning.outcome() for tuning in tunings]
+    make_writable(output / experiment.key / "tuning")
+    tunings = [_Tuning(experiment, store, group, Grid(lr, trials)) for group, lr in zip(groups, stepsizes, strict=True)]
+    rounds = itertools.zip_longest(*(tuning.steps() for tuning in tunings), fillvalue=())
+    for number, needed in enumerate(rounds, 1):
+        title = f"{experiment.key} ({preset}), round {number}"
+        complete(experiment, [*itertools.chain(*needed)], store, title=title, jobs=jobs, device=device)
+    return [tuning.outcome() for tuning in tunings]
 
 
 def spread(experiment: Experiment, values: Sequence[float]) -> float:
@@ -130,23 +125,24 @@ class _Tuning:
 
     Args:
         runs: those of the method as the experiment has it, of all seeds.
-        trials: of the search on the first seed.
+        grid: the grid of the search on the first seed.
     """
 
-    def __init__(self, experiment: Experiment, store: Store, runs: list[Run], trials: Trials) -> None:
-        self.experiment, self.store, self.runs, self.trials = experiment, store, runs, trials
-        self.before = _stepsize(runs[0].method)
-        self.chosen = self.before
+    def __init__(self, experiment: Experiment, store: Store, runs: list[Run], grid: Grid) -> None:
+        self.experiment, self.store, self.runs, self.grid = experiment, store, runs, grid
+        self.before = self.chosen = _stepsize(runs[0].method)
+        self.search = grid.search({})
 
     def steps(self) -> Iterator[list[Run]]:
         """Yield the runs that must be done for the tuning to go on, until it has found its stepsize."""
-        while wanted := self.trials.ask():
+        tried: dict[float, float] = {}
+        while wanted := self.search.wanted:
             yield [self._at(lr)[0] for lr in wanted]
-            self.trials.tell({lr: self._values(self._at(lr)[:1])[0] for lr in wanted})
-        search = self.trials.search()
-        self.chosen = search.best
+            tried |= {lr: self._values(self._at(lr)[:1])[0] for lr in wanted}
+            self.search = self.grid.search(tried)
+        self.chosen = self.search.best
         yield [run for lr in {self.before, self.chosen} for run in self._further(lr)]
-        for lower in sorted((lr for lr in search.tried if lr < search.best), reverse=True):
+        for lower in sorted((lr for lr in self.search.tried if lr < self.search.best), reverse=True):
             values = self._values(self._at(self.chosen))
             if spread(self.experiment, values) <= SPREAD:
                 break
@@ -157,11 +153,11 @@ class _Tuning:
 
     def outcome(self) -> Tuned:
         """Return what was found; all runs for it must be done."""
-        search, after = self.trials.search(), self._at(self.chosen)
+        after = self._at(self.chosen)
         return Tuned(
-            setting=self.runs[0].setting, before=self.runs[0].method, after=after[0].method, best=search.best,
+            setting=self.runs[0].setting, before=self.runs[0].method, after=after[0].method, best=self.search.best,
             values_before=self._values(self.runs), values_after=self._values(after),
-            trials=len(search.tried), limited=search.limited,
+            trials=len(self.search.tried), limited=self.search.limited,
         )  # fmt: skip
 
     def _at(self, lr: float) -> list[Run]:
