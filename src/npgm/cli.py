@@ -183,7 +183,7 @@ def certify(
     for reason in done.report.refused.values():
         console.print(f"• {reason}", highlight=False)
     descends = done.descent >= -1e-9
-    console.print(f"Descent inequality (1.2) along the run: {'holds' if descends else 'FAILS'}", highlight=False)
+    console.print(f"Descent inequality (4) along the run: {'holds' if descends else 'FAILS'}", highlight=False)
     if not (done.report.certificates and done.report.holds and descends):
         raise typer.Exit(1)
 

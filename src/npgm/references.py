@@ -233,6 +233,21 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
     return lifts[lift](kernel(**parameters), scale=scale)
 
 
+def as_reference(value: Reference | str) -> Reference:
+    """Return ``value`` itself, or the reference function of that name with λ = 1.
+
+    Raises:
+        TypeError, ValueError: if it is neither a reference function nor the name of one.
+    """
+    if isinstance(value, str):
+        return reference(value)
+    if not isinstance(value, Reference):
+        raise TypeError(
+            f"reference must be a reference function, such as npgm.Isotropic(npgm.Cosh()), or its name, not {value!r}"
+        )
+    return value
+
+
 def _derivative(numerator: float, denominator: float) -> float:
     """Return the quotient where it is finite, else 0, as autograd libraries do where there is no derivative.
 

@@ -35,6 +35,28 @@ def test_formulas():
     assert (bound.provenance, tight.provenance) == ("proved", "derived")
 
 
+def test_bounds_of_line_searches():
+    gammas = np.array([2.0, 1.0, 1.0, 0.25])
+    bound = bounds.theorem_2_2_variable("isotropic-cosh", stepsizes=gammas, momentum=0.25, gap=3.0, slack=1.0)
+    np.testing.assert_allclose(bound.values, 4.0 / (0.5 * np.array([2.0, 3.0, 4.0, 4.25])))
+    # with one stepsize it is Theorem 2.2
+    constant = bounds.theorem_2_2_variable(COSH, stepsizes=np.full(4, 0.5), momentum=0.25, gap=10.0)
+    np.testing.assert_allclose(constant.values, bounds.theorem_2_2(COSH, momentum=0.25, **RUN).values)
+    bound = bounds.nonmonotone_descent(sigma=0.1, window=3, gap=2.0, steps=7)
+    np.testing.assert_allclose(bound.values, [np.nan, np.nan, 20.0, 20.0, 20.0, 10.0, 10.0])
+    for wrong in ([], [0.5, -1.0], [np.nan], 0.5):
+        with pytest.raises(ValueError, match="stepsizes must be a sequence of positive finite numbers"):
+            bounds.theorem_2_2_variable(COSH, stepsizes=wrong, momentum=0.0, gap=1.0)
+
+
+def test_every_bound_takes_a_reference_by_name():
+    assert bounds.theorem_2_2("isotropic-cosh", momentum=0.25, **RUN).values[0] == 40.0
+    assert bounds.gradient_norm("isotropic-cosh", 1.0) == bounds.gradient_norm(COSH, 1.0)
+    assert bounds.proposition_e_1("isotropic-cosh") == bounds.proposition_e_1(COSH)
+    with pytest.raises(ValueError, match="unknown reference 'cosh'"):
+        bounds.theorem_3_1("cosh", noise=0.1, **RUN)
+
+
 @pytest.mark.parametrize(("beta", "rate"), [(0.05, 0.508), (0.25, 0.673), (0.4, 0.866), (0.49, 0.987)])
 def test_refined_rate_of_theorem_2_4(beta, rate):
     run = {**RUN, "gap": 1.0, "iterations": 1, "pl": 1.0}
@@ -48,7 +70,21 @@ def test_scale_enters_the_noise():
     assert bounds.proposition_3_2(npgm.reference("isotropic-cosh", scale=1000.0), 2.0) == 1e-3
     assert bounds.proposition_3_2_provenance(COSH) == "proved"
     assert bounds.proposition_3_2_provenance(npgm.reference("separable-exp")) == "derived"
-    assert bounds.proposition_3_2_provenance(npgm.reference("isotropic-exp")) == "numerical"
+    for name in ("isotropic-exp", "separable-mix3", "isotropic-mix4"):
+        assert bounds.proposition_3_2_provenance(name) == "derived"
+
+    class Stated(npgm.kernels.FromPrimal):
+        key, mu, noise_inequality = "stated", 1.0, True
+
+        def h(self, xp, a):
+            return a**2 / 2 + a**4 / 4
+
+        def h_prime(self, xp, a):
+            return a + a**3
+
+    # that a grid found no violation is no proof
+    assert bounds.proposition_3_2_provenance(npgm.Separable(Stated())) == "numerical"
+    assert bounds.proposition_3_2(npgm.Separable(Stated()), 1.0) == 0.5
 
 
 def test_a_start_at_the_minimum_is_no_accident():
@@ -72,7 +108,10 @@ def test_bounds_above_what_is_known_anyway_are_vacuous():
 REFUSED = [
     (lambda: bounds.theorem_2_2(COSH, momentum=0.25, **{**RUN, "lr": OVER}), "γ <= 1/L = 0.5"),
     (lambda: bounds.theorem_2_2(COSH, momentum=0.5, **RUN), "β < 1/2"),
-    (lambda: bounds.theorem_2_2(npgm.reference("isotropic-huber"), momentum=0.2, **RUN), r"Assumption 1\.2"),
+    (lambda: bounds.convex_conjugate("isotropic-huber", convex=True, **RUN), r"Assumption 1\.2"),
+    (lambda: bounds.theorem_3_1("isotropic-huber", noise=0.1, **RUN), r"Assumption 1\.2"),
+    (lambda: bounds.theorem_2_2_variable(COSH, stepsizes=[1.0, 0.5, 0.6], momentum=0.2, gap=1.0), "not increase"),
+    (lambda: bounds.theorem_2_2_variable(COSH, stepsizes=[1.0], momentum=0.5, gap=1.0), "β < 1/2"),
     (lambda: bounds.theorem_2_2(npgm.reference("isotropic-pow"), momentum=0.2, **RUN), r"Assumption 1\.2"),
     (lambda: bounds.base_method(COSH, **{**RUN, "lr": 1.0}), "γ < 2/L"),
     (lambda: bounds.theorem_2_4(COSH, pl=1.0, momentum=0.0, **RUN), "β > 0"),
@@ -118,7 +157,7 @@ def test_bad_numbers_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         bounds.theorem_2_2(COSH, **{"momentum": 0.1, **RUN, **change})
     with pytest.raises(TypeError, match="reference must be a reference function"):
-        bounds.theorem_2_2("isotropic-cosh", momentum=0.1, **RUN)
+        bounds.theorem_2_2(npgm.Cosh(), momentum=0.1, **RUN)
 
 
 @given(

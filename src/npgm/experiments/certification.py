@@ -27,7 +27,7 @@ class Certified:
         constants: those of the problem relative to φ.
         result: what `npgm.minimize` returned.
         report: the bounds against the run.
-        descent: the least slack of the descent inequality (1.2) between successive iterates, relative to 1 + |f|.
+        descent: the least slack of the descent inequality (4) between successive iterates, relative to 1 + |f|.
     """
 
     lr: float

@@ -151,7 +151,8 @@ class Huber(Kernel):
     """h = x²/2 on [-c, c], +∞ elsewhere, with c = ``radius``: the preconditioner is hard clipping at c.
 
     The limiting case of the smooth family: h' does not tend to infinity at the boundary, so that the paper's
-    Assumption 1.2 fails and none of its theorems covers it. Its conjugate is Huber's loss.
+    Assumption 1.2 fails. Its deterministic theorems hold all the same (`npgm.theory.bounds.clipping`). Its conjugate is
+    Huber's loss.
 
     Args:
         radius: the threshold c > 0.

@@ -31,7 +31,7 @@ class Constants:
     """The constants of a problem relative to a reference function φ.
 
     Args:
-        smoothness: the least L of the descent inequality (1.2), sup λ_max(∇²φ*(∇f) ∇²f).
+        smoothness: the least L of the descent inequality (4), sup λ_max(∇²φ*(∇f) ∇²f).
         lipschitz: the Lipschitz constant of ∇φ*(∇f) (Assumption 2.5), sup ‖∇²φ*(∇f) ∇²f‖; None if not known.
         pl: the largest μ with φ(∇φ*(∇f)) >= μ (f - min f) (Definition 2.3); None if there is none, or it is not known.
     """

@@ -26,7 +26,7 @@ import numpy as np
 from npgm import _validate
 from npgm._array import Floats
 from npgm._files import replacing
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic, Reference, as_reference
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
@@ -139,7 +139,7 @@ def deterministic(
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run.
-        smoothness: L of the descent inequality (1.2).
+        smoothness: L of the descent inequality (4).
         lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorem 2.7.
         pl: the PL constant μ, for Theorem 2.4.
         minimum: inf f, or a lower bound of it.
@@ -226,7 +226,7 @@ def stochastic(
     Args:
         history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
             gradient, and the method, as `simulate` returns them.
-        smoothness: L of the descent inequality (1.2).
+        smoothness: L of the descent inequality (4).
         minimum: inf f, or a lower bound of it.
         noise: σ² with E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² everywhere.
         variance: σ² with E‖g - ∇f‖² <= σ² everywhere, in place of ``noise``, which then follows from Proposition 3.2.
@@ -271,7 +271,7 @@ def stochastic(
 def simulate(
     function: Function,
     gradient: Callable[[np.random.Generator, Floats], Floats],
-    reference: Reference,
+    reference: Reference | str,
     start: Floats,
     *,
     lr: float,
@@ -292,19 +292,19 @@ def simulate(
     Returns:
         Arrays "fun" and "stationarity" of shape (iterations + 1, seeds), with the method.
     """
-    method, iterations = NPGM(lr, reference=reference), _validate.count("iterations", iterations)
+    method, iterations = NPGM(lr, reference=as_reference(reference)), _validate.count("iterations", iterations)
     records = np.empty((2, iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
         rng, x = np.random.default_rng(seed), np.array(start, dtype=np.float64)
         for k in range(iterations + 1):
             value, full = function(x)
-            records[:, k, column] = value, reference.stationarity(full)
-            x = x - method.lr * reference.precondition(gradient(rng, x))
+            records[:, k, column] = value, method.reference.stationarity(full)
+            x = x - method.lr * method.reference.precondition(gradient(rng, x))
     return History({"fun": records[0], "stationarity": records[1]}, method)
 
 
-def descent(function: Function, reference: Reference, points: Any, smoothness: float) -> Floats:
-    """Return the slack of the descent inequality (1.2) between each of the points and the next one, both ways.
+def descent(function: Function, reference: Reference | str, points: Any, smoothness: float) -> Floats:
+    """Return the slack of the descent inequality (4) between each of the points and the next one, both ways.
 
     f(y) <= f(x) + (1/L) [φ(L (y - x) + ∇φ*(∇f(x))) - φ(∇φ*(∇f(x)))]: right side minus left side, +∞ where the
     argument leaves the domain of φ. Negative beyond rounding, it refutes L.
@@ -318,17 +318,17 @@ def descent(function: Function, reference: Reference, points: Any, smoothness: f
     Returns:
         An array of shape (k, 2): from x^j to x^{j+1}, and back.
     """
-    L = _validate.positive("smoothness", smoothness)
+    phi, L = as_reference(reference), _validate.positive("smoothness", smoothness)
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[0] < 2:
         raise ValueError(f"points must have shape (k + 1, n) with k >= 1, not {points.shape}")
     pairs = [function(x) for x in points]
     values = np.array([float(value) for value, _ in pairs])
-    u = reference.precondition(np.stack([grad for _, grad in pairs]), axis=-1)
-    measure = reference.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
+    u = phi.precondition(np.stack([grad for _, grad in pairs]), axis=-1)
+    measure = phi.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
 
     def slack(source: slice, target: slice) -> Floats:
-        model = reference(L * (points[target] - points[source]) + u[source], axis=-1) - measure[source]
+        model = phi(L * (points[target] - points[source]) + u[source], axis=-1) - measure[source]
         difference: Floats = values[source] + model / L - values[target]
         return difference
 

@@ -20,7 +20,7 @@ import scipy.sparse.linalg
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm.references import Reference
+from npgm.references import Reference, as_reference
 from npgm.theory.oracles import Hvp, as_oracle
 
 Operator = Callable[[Floats], Floats]
@@ -50,14 +50,14 @@ class Estimate:
 
 def anisotropic_smoothness(
     function: Any,
-    reference: Reference,
+    reference: Reference | str,
     points: Any,
     *,
     max_products: int | None = 16,
     rtol: float = 1e-3,
     seed: int = 0,
 ) -> Estimate:
-    """Estimate L_a = sup λ_max(∇²φ*(∇f) ∇²f), the least L of the descent inequality (1.2), from below.
+    """Estimate L_a = sup λ_max(∇²φ*(∇f) ∇²f), the least L of the descent inequality (4), from below.
 
     The product of two symmetric matrices has the eigenvalues of D^½ H D^½ with D = ∇²φ*(∇f(x)) and H = ∇²f(x), of
     which the largest signed one is taken. Up to 32 variables the matrix is formed. Beyond, LOBPCG finds it within a
@@ -83,9 +83,10 @@ def anisotropic_smoothness(
         >>> round(problem.constants(phi).smoothness, 3)
         2.182
     """
+    phi = as_reference(reference)
 
     def operator(grad: Floats, hvp: Hvp) -> Operator:
-        root = reference.conjugate_hessian(grad, root=True)
+        root = phi.conjugate_hessian(grad, root=True)
         return lambda v: root(hvp(root(v)))
 
     return _largest(function, points, operator, 1, max_products, rtol, seed, lambda value: value)
@@ -93,7 +94,7 @@ def anisotropic_smoothness(
 
 def preconditioned_lipschitz(
     function: Any,
-    reference: Reference,
+    reference: Reference | str,
     points: Any,
     *,
     max_products: int | None = 16,
@@ -105,9 +106,10 @@ def preconditioned_lipschitz(
     The largest singular value, as the root of the largest eigenvalue of H D² H: two Hessian-vector products a step. L_p
     >= L_a, and Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
     """
+    phi = as_reference(reference)
 
     def operator(grad: Floats, hvp: Hvp) -> Operator:
-        D = reference.conjugate_hessian(grad)
+        D = phi.conjugate_hessian(grad)
         return lambda v: hvp(D(D(hvp(v))))
 
     return _largest(function, points, operator, 2, max_products, rtol, seed, lambda value: max(value, 0.0) ** 0.5)
@@ -257,7 +259,7 @@ def pl_constant(values: Any, stationarity: Any, minimum: float) -> Estimate:
     return Estimate(float(np.min(quotients)), "upper estimate", quotients)
 
 
-def noise(reference: Reference, gradients: Any, gradient: Any | None = None) -> tuple[Estimate, Estimate]:
+def noise(reference: Reference | str, gradients: Any, gradient: Any | None = None) -> tuple[Estimate, Estimate]:
     """Estimate the two noise constants of a stochastic gradient g from below, each as a supremum over points.
 
     Args:
@@ -270,6 +272,7 @@ def noise(reference: Reference, gradients: Any, gradient: Any | None = None) -> 
         The estimates of σ² in E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² (Theorem 3.1), infinite if a difference leaves the domain
         of φ, and of σ² in E‖g - ∇f‖² <= σ² (bounded variance, for a batch of the given size).
     """
+    phi = as_reference(reference)
     samples = np.asarray(gradients, dtype=np.float64)
     if samples.ndim == 2:
         samples = samples[None]
@@ -280,8 +283,8 @@ def noise(reference: Reference, gradients: Any, gradient: Any | None = None) -> 
         if np.size(gradient) != mean.size:
             raise ValueError(f"gradient must have {mean.size} entries, not shape {np.shape(gradient)}")
         mean = np.reshape(np.asarray(gradient, dtype=np.float64), mean.shape)
-    difference = reference.precondition(mean, axis=-1) - reference.precondition(samples, axis=-1)
-    dual = np.mean(reference(difference, axis=-1), axis=1)
+    difference = phi.precondition(mean, axis=-1) - phi.precondition(samples, axis=-1)
+    dual = np.mean(phi(difference, axis=-1), axis=1)
     variance = np.mean(np.sum((samples - mean) ** 2, axis=-1), axis=1)
     return tuple(Estimate(float(np.max(at)), "lower estimate", at) for at in (dual, variance))  # type: ignore[return-value]
 

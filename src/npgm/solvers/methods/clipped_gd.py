@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from npgm import _validate
 from npgm._array import Array, Namespace, norm
+from npgm.kernels import Huber
+from npgm.references import Isotropic, Reference
 from npgm.solvers.method import Method, register
+from npgm.solvers.methods.npgm import NPGM
 
 
 @register
@@ -15,7 +18,8 @@ class ClippedGD(Method):
     """x ← x - ν min(η, γ/‖m‖) m - (1-ν) min(η, γ/‖∇f(x)‖) ∇f(x), with m ← β m + (1-β) ∇f(x), from m = 0.
 
     Zhang, Jin, Fang and Wang, Improved analysis of clipping algorithms for non-convex optimization, NeurIPS 2020,
-    Algorithm 1; at ν = 0 it is gradient descent with the gradient clipped to the norm γ/η.
+    Algorithm 1; at ν = 0 it is gradient descent with the gradient clipped to the norm γ/η, and so npgm with the kernel
+    huber. Momentum of clipped gradients is that of npgm with this kernel.
 
     Args:
         lr: η > 0, the stepsize of an unclipped step.
@@ -36,6 +40,15 @@ class ClippedGD(Method):
         object.__setattr__(self, "max_step", _validate.positive("max_step", self.max_step))
         object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
         object.__setattr__(self, "nu", _validate.fraction("nu", self.nu, closed=True))
+
+    @property
+    def as_npgm(self) -> NPGM | None:
+        clips_gradients = self.nu == 0.0 or self.momentum == 0.0
+        return NPGM(self.lr, reference=Isotropic(Huber(self.max_step / self.lr))) if clips_gradients else None
+
+    @property
+    def measure(self) -> Reference:
+        return super().measure if self.as_npgm is None else self.as_npgm.reference
 
     def init(self, xp: Namespace, x: Array) -> Array:
         return xp.zeros_like(x)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.kernels import Cosh, Quadratic
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic, Reference, as_reference
 from npgm.solvers.method import Method, heavy_ball, heavy_ball_limit, register
 
 
@@ -25,7 +25,7 @@ class NPGM(Method):
         lr: γ > 0.
         momentum: β in [0, 1). For β < 1/2 and γ <= 1/L, Theorem 2.2 guarantees convergence; for a larger β and an
             isotropic φ, Theorem 2.7 asks for γ = (1-β)²/L.
-        reference: φ.
+        reference: φ, or the name of one with λ = 1.
         momentum_order: ``"after"`` or ``"before"`` the preconditioner.
     """
 
@@ -39,10 +39,7 @@ class NPGM(Method):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
-        if not isinstance(self.reference, Reference):
-            raise TypeError(
-                f"reference must be a reference function such as npgm.Isotropic(npgm.Cosh()), not {self.reference!r}"
-            )
+        object.__setattr__(self, "reference", as_reference(self.reference))
         _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
 
     @property

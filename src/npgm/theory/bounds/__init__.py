@@ -1,0 +1,62 @@
+"""The theorems as functions: one each, which checks its assumptions and returns its bound.
+
+Throughout, u^k = ∇φ*(∇f(x^k)), S_k = φ(u^k) is the stationarity measure, D0 = f(x^0) - inf f is ``gap``, γ is ``lr``, β
+is ``momentum``, L is ``smoothness``, and μ is ``pl``. Numbers are those of the paper; what it does not contain is
+derived in ``docs/theory.md``.
+
+    >>> import npgm
+    >>> phi = npgm.reference("isotropic-cosh")
+    >>> bound = npgm.theory.bounds.theorem_2_2(phi, smoothness=2.0, lr=0.5, momentum=0.25, gap=10.0, iterations=100)
+    >>> bound.provenance, round(float(bound.values[-1]), 4)
+    ('proved', 0.396)
+    >>> npgm.theory.bounds.theorem_2_2(phi, smoothness=2.0, lr=0.5, momentum=0.5, gap=10.0, iterations=100)
+    Traceback (most recent call last):
+    ...
+    npgm.theory.bounds.bound.AssumptionError: Theorem 2.2 does not apply: it assumes β < 1/2, but β = 0.5
+"""
+
+from npgm.theory.bounds.bound import AssumptionError, Bound, Provenance, Quantity
+from npgm.theory.bounds.convex import convex_conjugate, convex_isotropic
+from npgm.theory.bounds.deterministic import (
+    base_method,
+    clipping,
+    nonmonotone_descent,
+    proposition_2_6,
+    theorem_2_2,
+    theorem_2_2_variable,
+    theorem_2_4,
+    theorem_2_7,
+)
+from npgm.theory.bounds.measure import example_e_2, gradient_norm, proposition_e_1
+from npgm.theory.bounds.stochastic import (
+    proposition_3_2,
+    proposition_3_2_provenance,
+    theorem_3_1,
+    theorem_3_4,
+    theorem_3_5,
+)
+
+__all__ = [
+    "AssumptionError",
+    "Bound",
+    "Provenance",
+    "Quantity",
+    "base_method",
+    "clipping",
+    "convex_conjugate",
+    "convex_isotropic",
+    "example_e_2",
+    "gradient_norm",
+    "nonmonotone_descent",
+    "proposition_2_6",
+    "proposition_3_2",
+    "proposition_3_2_provenance",
+    "proposition_e_1",
+    "theorem_2_2",
+    "theorem_2_2_variable",
+    "theorem_2_4",
+    "theorem_2_7",
+    "theorem_3_1",
+    "theorem_3_4",
+    "theorem_3_5",
+]

@@ -1,0 +1,151 @@
+"""What a bound is, and the assumptions that several theorems share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from npgm import _validate
+from npgm._array import Bools, Floats
+from npgm.references import Isotropic, Reference, as_reference
+
+Provenance = Literal["proved", "derived", "numerical"]
+Quantity = Literal[
+    "mean stationarity",
+    "mean stationarity from 1",
+    "weighted mean stationarity",
+    "least weighted stationarity",
+    "gap",
+    "conjugate",
+]
+
+
+class AssumptionError(ValueError):
+    """An assumption of a theorem does not hold.
+
+    Args:
+        theorem: the theorem.
+        assumption: what it assumes.
+        found: what is the case.
+    """
+
+    def __init__(self, theorem: str, assumption: str, found: str) -> None:
+        super().__init__(f"{theorem} does not apply: it assumes {assumption}, but {found}")
+        self.theorem, self.assumption = theorem, assumption
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An upper bound at each k = 0, 1, ..., K on a quantity of a run.
+
+    Args:
+        theorem: where it stands.
+        quantity: what is bounded: ``"mean stationarity"``, (S_0 + ... + S_k)/(k+1) and so also the least of them;
+            ``"mean stationarity from 1"``, (S_1 + ... + S_k)/k; ``"weighted mean stationarity"``, the mean of
+            S_0, ..., S_k with the stepsizes as weights; ``"least weighted stationarity"``, the least γ_j S_j of
+            j <= k; ``"gap"``, f(x^k) - inf f; ``"conjugate"``, φ*(∇f(x^k)). For a stochastic method, its expectation.
+        values: the bound at each k, NaN where the theorem says nothing.
+        provenance: ``"proved"`` in the paper, ``"derived"`` in the documentation of this package, or ``"numerical"``:
+            seen to hold, without a proof.
+        vacuous: where the bound is no less than what is known without it: the supremum of the measure, or D0.
+        remark: what differs from the printed statement.
+        weight: the c of a bound on the gap that holds of c γ φ(m^{k-1}) + f(x^k) - inf f as well (Theorem 2.4).
+    """
+
+    theorem: str
+    quantity: Quantity
+    values: Floats = field(repr=False)
+    provenance: Provenance
+    vacuous: Bools = field(repr=False)
+    remark: str = ""
+    weight: float = 0.0
+
+
+ONE = 1.0 + 1e-12
+"""1/L is not exact in floating point."""
+
+
+def need(theorem: str, holds: bool, assumption: str, found: str) -> None:
+    """Raise an `AssumptionError` unless ``holds``."""
+    if not holds:
+        raise AssumptionError(theorem, assumption, found)
+
+
+def assumption_1_2(theorem: str, reference: Reference | str) -> Reference:
+    """Return φ, which the theorem asks to be strongly convex, C², and steep at the boundary of its domain."""
+    phi = as_reference(reference)
+    holds = phi.kernel.strongly_convex_c2
+    need(theorem, holds, "φ strongly convex and C² (Assumption 1.2)", f"{phi.kernel!r} is not")
+    return phi
+
+
+def strongly_convex(theorem: str, reference: Reference | str) -> tuple[Reference, Provenance]:
+    """Return φ, and where the theorem is proved for it, if its proof uses no other part of Assumption 1.2.
+
+    It is a derived theorem for a φ that is not C² or not steep at the boundary, such as that of hard clipping.
+    """
+    phi = as_reference(reference)
+    need(theorem, phi.mu > 0.0, "φ strongly convex (Assumption 1.2)", f"{phi.kernel!r} is not")
+    return phi, "proved" if phi.kernel.strongly_convex_c2 else "derived"
+
+
+def numbers(smoothness: float, lr: float, gap: float, iterations: int) -> tuple[float, float, float, Floats]:
+    """Return L, γ, D0 and k = 0, ..., K."""
+    L, gamma = _validate.positive("smoothness", smoothness), _validate.positive("lr", lr)
+    k = np.arange(_validate.count("iterations", iterations) + 1, dtype=np.float64)
+    return L, gamma, _validate.nonnegative("gap", gap), k
+
+
+def at_most_1_over_l(theorem: str, gamma: float, L: float) -> None:
+    """Check that γ <= 1/L."""
+    need(theorem, gamma * L <= ONE, f"γ <= 1/L = {1 / L:g}", f"γ = {gamma:g}")
+
+
+def below_half(theorem: str, momentum: float, *, zero: bool) -> float:
+    """Return β, which must be less than 1/2, and may be 0 if ``zero``."""
+    beta = _validate.fraction("momentum", momentum)
+    need(theorem, beta < 0.5, "β < 1/2", f"β = {beta:g}")
+    need(theorem, zero or beta > 0.0, "β > 0", "β = 0")
+    return beta
+
+
+def pl_constant(theorem: str, pl: float, L: float) -> float:
+    """Return μ, which is at most L for every PL function."""
+    mu = _validate.positive("pl", pl)
+    need(theorem, mu <= L * ONE, "μ <= L, which every PL function satisfies", f"μ = {mu:g} and L = {L:g}")
+    return mu
+
+
+def two_subhomogeneous(theorem: str, reference: Reference) -> None:
+    """Check that φ is 2-subhomogeneous."""
+    known = reference.kernel.two_subhomogeneous
+    need(theorem, known, "φ 2-subhomogeneous", f"{reference.kernel!r} is not known to be")
+
+
+def full_domain(theorem: str, reference: Reference) -> None:
+    """Check that φ is finite everywhere."""
+    need(theorem, reference.kernel.full_domain, "dom φ = ℝⁿ", f"{reference.kernel!r} has a bounded domain")
+
+
+def on_stationarity(
+    theorem: str,
+    reference: Reference,
+    values: Floats,
+    provenance: Provenance,
+    remark: str = "",
+    quantity: Quantity = "mean stationarity",
+) -> Bound:
+    """Return the bound on a mean of S, vacuous from the supremum of S on."""
+    # for a separable φ it is n times as large, with n not known here
+    limit = reference.stationarity_limit if isinstance(reference, Isotropic) else math.inf
+    return Bound(theorem, quantity, values, provenance, ~(values < limit), remark)
+
+
+def on_gap(
+    theorem: str, values: Floats, D0: float, provenance: Provenance, remark: str = "", weight: float = 0.0
+) -> Bound:
+    """Return the bound on f - inf f, vacuous from D0 on."""
+    return Bound(theorem, "gap", values, provenance, values >= D0, remark, weight)

@@ -1,0 +1,100 @@
+"""The stochastic method: Theorems 3.1, 3.4 and 3.5, and Proposition 3.2."""
+
+from __future__ import annotations
+
+from npgm import _validate
+from npgm.kernels import Cosh, Cubic, Exp, Quadratic, Quartic
+from npgm.references import Isotropic, Reference, Separable, as_reference
+from npgm.theory.bounds.bound import (
+    Bound,
+    Provenance,
+    assumption_1_2,
+    at_most_1_over_l,
+    full_domain,
+    need,
+    numbers,
+    on_gap,
+    on_stationarity,
+    pl_constant,
+)
+
+
+def theorem_3_1(
+    reference: Reference | str, *, smoothness: float, lr: float, gap: float, noise: float, iterations: int
+) -> Bound:
+    """Theorem 3.1: E mean of S_0..S_{K-1} <= D0/(γK) + σ², if E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² at every point.
+
+    Stochastic steps x - γ ∇φ*(g(x)), 0 < γ <= 1/L, φ of full domain. The value at k is for K = k + 1.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+    """
+    name = "Theorem 3.1"
+    phi = assumption_1_2(name, reference)
+    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    full_domain(name, phi)
+    at_most_1_over_l(name, gamma, L)
+    values = D0 / (gamma * (k + 1)) + _validate.nonnegative("noise", noise)
+    return on_stationarity(name, phi, values, "proved", "γ > 0 is omitted there; a sum of its proof has a wrong index")
+
+
+def proposition_3_2(reference: Reference | str, variance: float) -> float:
+    """Proposition 3.2: E φ(∇φ*(∇f) - ∇φ*(g)) <= σ²/(2λ), if E‖g - ∇f‖² <= σ² and φ = λψ.
+
+    It is the inequality ψ(∇ψ*(y) - ∇ψ*(z)) <= ½‖y-z‖², which the paper proves for cosh, with λ = 1 and a wrong sign in
+    case 2 of its proof; it is derived for exp, mix3 and mix4, and numerical for a kernel of one's own that states it.
+
+    Raises:
+        AssumptionError: if the inequality does not hold for φ.
+    """
+    name = "Proposition 3.2"
+    phi = as_reference(reference)
+    full_domain(name, phi)
+    holds = phi.kernel.noise_inequality and isinstance(phi, Isotropic | Separable)
+    need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
+    return _validate.nonnegative("variance", variance) / (2.0 * phi.scale)
+
+
+def proposition_3_2_provenance(reference: Reference | str) -> Provenance:
+    """Return where the inequality behind Proposition 3.2 is established for φ."""
+    kernel = type(as_reference(reference).kernel)
+    if kernel in (Cosh, Quadratic):
+        return "proved"
+    return "derived" if kernel in (Exp, Cubic, Quartic) else "numerical"
+
+
+def theorem_3_4(
+    reference: Reference | str, *, smoothness: float, lr: float, gap: float, variance: float, iterations: int
+) -> Bound:
+    """Theorem 3.4: E mean of S_0..S_{K-1} <= (D0/γ + σ²/(2λ)) / K, if E‖g - ∇f‖² <= σ²/K: a batch that grows with K.
+
+    The value at k is for a run of K = k + 1 iterations with the batch of that run. The paper has λ = 1.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+    """
+    name = "Theorem 3.4"
+    phi = assumption_1_2(name, reference)
+    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    at_most_1_over_l(name, gamma, L)
+    dual = proposition_3_2(reference, variance)
+    remark = "γ > 0 is omitted there; for λφ, σ²/2 is replaced by σ²/(2λ)"
+    return on_stationarity(name, phi, (D0 / gamma + dual) / (k + 1), proposition_3_2_provenance(reference), remark)
+
+
+def theorem_3_5(
+    reference: Reference | str, *, smoothness: float, pl: float, lr: float, gap: float, noise: float, iterations: int
+) -> Bound:
+    """Theorem 3.5: E f(x^k) - inf f <= (1 - γμ)^k D0 + σ²/μ, as Theorem 3.1 with f μ-PL.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+    """
+    name = "Theorem 3.5"
+    phi = assumption_1_2(name, reference)
+    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    full_domain(name, phi)
+    at_most_1_over_l(name, gamma, L)
+    mu = pl_constant(name, pl, L)
+    values = (1.0 - min(gamma * mu, 1.0)) ** k * D0 + _validate.nonnegative("noise", noise) / mu
+    return on_gap(name, values, D0, "proved", "γ > 0 is omitted there; γμ <= 1 follows from μ <= L")
