@@ -81,7 +81,10 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
     Differentiable at zero too, where ``q`` counts as constant.
     """
     # max and min, and a dot product below, where abs and squares would each allocate an array of the size of y
-    largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
+    if 0 in y.shape:  # of no entries there is no largest, and the norm is zero
+        largest = xp.sum(y, axis=axis, keepdims=True)
+    else:
+        largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
     capped = xp.clip(largest, None, 0.125 * float(xp.finfo(y.dtype).max))
     m = xp.where((largest > 0) & xp.isfinite(largest), capped, xp.ones_like(largest))
     z = y / m

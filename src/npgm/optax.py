@@ -1,9 +1,11 @@
 """Nonlinearly preconditioned gradients as optax transformations.
 
+Import the module, since its function `npgm.optax.npgm` would take the package's name:
+
     >>> import jax.numpy as jnp, optax
-    >>> from npgm.optax import npgm
+    >>> import npgm.optax
     >>> params = {"w": jnp.array([3.0, 4.0]), "b": jnp.array([0.0])}
-    >>> optimizer = npgm(learning_rate=0.5, momentum=0.9, reference="isotropic-cosh")
+    >>> optimizer = npgm.optax.ihgd(learning_rate=0.5, momentum=0.9)
     >>> state = optimizer.init(params)
     >>> gradients = {"w": jnp.array([300.0, 400.0]), "b": jnp.array([0.0])}
     >>> updates, state = optimizer.update(gradients, state, params)
@@ -13,15 +15,20 @@
 
 ∇φ* does not commute with scaling. A loss scale must be divided out before it; a loss that is summed and not averaged
 over the batch, or gradients that are accumulated and not averaged, change the direction of the step and not only its
-length. `optax.MultiSteps` averages. Clipping the gradients before is not needed, and changes what φ sees.
+length, unless ``scale="auto"``. `optax.MultiSteps` averages. Clipping the gradients before is not needed, and changes
+what φ sees.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from npgm import _validate
@@ -29,8 +36,32 @@ from npgm._array import Array, scaled_norm
 from npgm.references import Isotropic, Reference
 from npgm.references import reference as build
 
+Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
 
-def scale_by_preconditioner(reference: Reference | str = "isotropic-cosh") -> optax.GradientTransformation:
+SCOPES = ("global", "tensor")
+MOMENTUM_ORDERS = ("after", "before")
+
+OUTLIER = 10.0
+"""A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
+
+
+class AutoScaleState(NamedTuple):
+    """What ``scale="auto"`` remembers of each vector: trees of scalars, or scalars where all leaves are one vector."""
+
+    rms: Any
+    """The square root of the exponential moving average of squares, from 0, in the units of the gradient."""
+    weight: Any
+    """The sum of the weights of that average, 1 - ρ^t."""
+
+
+def scale_by_preconditioner(
+    reference: Reference | str = "isotropic-cosh",
+    scale: Scale = None,
+    *,
+    scope: str | None = None,
+    relative_scale: jax.typing.ArrayLike = 1.0,
+    scale_decay: jax.typing.ArrayLike = 0.99,
+) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
 
     An isotropic φ sees all leaves as one vector, of whatever shapes and dtypes; under `optax.masked` or
@@ -40,111 +71,280 @@ def scale_by_preconditioner(reference: Reference | str = "isotropic-cosh") -> op
 
     Args:
         reference: φ, or its name for `npgm.reference`.
+        scale: λ in place of that of ``reference``. ``"auto"`` makes it follow the gradients (docs/auto-scale.md):
+            λ = κ times the running root mean square of the norm of the vector (isotropic), or of the entries of each
+            leaf (separable), the present gradient included. The update is then the same for any multiple of the loss.
+        scope: whether all leaves are one vector, ``"global"``, or each is one, ``"tensor"``. By default ``"tensor"``
+            for a separable φ, which it concerns only if ``scale="auto"``, and ``"global"`` for any other.
+        relative_scale: κ > 0 of ``scale="auto"``.
+        scale_decay: ρ in [0, 1), the decay of that running mean.
 
     Returns:
-        A stateless transformation whose updates have the dtypes of the gradients.
+        A transformation whose updates have the dtypes of the gradients. Its state is an `AutoScaleState` if
+        ``scale="auto"``, else empty.
 
     Raises:
-        TypeError, ValueError: if ``reference`` is not accepted; or in an update, if a leaf is not of a real
+        TypeError, ValueError: if an argument is not accepted; or in an update, if a leaf is not of a real
             floating-point dtype.
 
     Example:
-        >>> optimizer = optax.chain(scale_by_preconditioner("separable-log"), optax.scale_by_learning_rate(0.1))
+        >>> precondition = scale_by_preconditioner("separable-log", scale="auto")
+        >>> optimizer = optax.chain(precondition, optax.scale_by_learning_rate(0.01))
     """
     phi = _built(reference)
+    by_tensor = _validate.choice("scope", scope or _default_scope(phi), SCOPES) == "tensor"
+    automatic = isinstance(scale, str) and _validate.choice("scale", scale, ["auto"]) == "auto"
+    fixed = None if automatic or scale is None else _hyperparameter(_validate.positive, "scale", scale)
+    relative_scale = _hyperparameter(_validate.positive, "relative_scale", relative_scale)
+    scale_decay = _hyperparameter(_validate.fraction, "scale_decay", scale_decay)
+    if isinstance(fixed, float):
+        phi, fixed = dataclasses.replace(phi, scale=fixed), None
+    elif automatic or fixed is not None:
+        phi = dataclasses.replace(phi, scale=1.0)  # of gradients that are divided by λ
 
-    def update(updates: optax.Updates, params: optax.Params | None = None) -> optax.Updates:
-        del params
-        if isinstance(phi, Isotropic):
-            return _isotropic(phi, updates)
-        return jax.tree.map(phi.precondition, updates)
+    def init(params: optax.Params) -> optax.OptState:
+        if not automatic:
+            return optax.EmptyState()
+        dtypes = jax.tree.map(_working_dtype, params)
+        if not by_tensor:
+            dtypes = _widest(jax.tree.leaves(dtypes))
+        return AutoScaleState(*(jax.tree.map(lambda dtype: jnp.zeros((), dtype), dtypes) for _ in range(2)))
 
-    return optax.stateless(update)
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params, extra
+        leaves, structure = jax.tree.flatten(updates)
+        leaves = [_real(leaf) for leaf in leaves]
+        vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
+        if automatic:
+            state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
+            scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
+        else:
+            scales = [fixed] * len(vectors)
+        new = [u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)]
+        return jax.tree.unflatten(structure, new), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
 
 
 def npgm(
     learning_rate: optax.ScalarOrSchedule,
-    momentum: jax.typing.ArrayLike = 0.0,
+    momentum: jax.typing.ArrayLike | None = None,
     reference: Reference | str = "isotropic-cosh",
     weight_decay: jax.typing.ArrayLike = 0.0,
     *,
+    scale: Scale = None,
+    decoupled_weight_decay: bool = False,
+    momentum_order: str = "after",
     mask: Any | None = None,
     accumulator_dtype: Any | None = None,
-) -> optax.GradientTransformation:
+    scope: str | None = None,
+    relative_scale: jax.typing.ArrayLike = 1.0,
+    scale_decay: jax.typing.ArrayLike = 0.99,
+) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
 
-    Momentum averages the *preconditioned* gradients, with the factor 1-β. The stepsize, momentum and weight decay may
-    be injected by `optax.inject_hyperparams` (with ``static_args="reference"``).
+    Momentum averages the *preconditioned* gradients, with the factor 1-β. Every number may be injected by
+    `optax.inject_hyperparams`, with ``static_args="reference"`` if ``reference`` is not a name.
 
     Args:
         learning_rate: γ >= 0, a number or a schedule.
-        momentum: β in [0, 1); at 0 there is no state.
+        momentum: β in [0, 1). As in `optax.sgd`, None means none, and has no state.
         reference: φ, or its name for `npgm.reference`.
         weight_decay: c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the
-            preconditioner. For decoupled decay chain `optax.add_decayed_weights` behind `scale_by_preconditioner`.
+            preconditioner.
+        scale: λ in place of that of ``reference``, or ``"auto"``; see `scale_by_preconditioner`.
+        decoupled_weight_decay: whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x
+            before the step.
+        momentum_order: ``"before"`` averages the gradients and preconditions the mean: m ← β m + (1-β) g,
+            x ← x - γ ∇φ*(m).
         mask: which parameters decay, as in `optax.add_decayed_weights`.
         accumulator_dtype: the dtype of m; by default that of the parameters.
+        scope, relative_scale, scale_decay: see `scale_by_preconditioner`.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
             not checked.
     """
     if not callable(learning_rate):
-        _check(_validate.nonnegative, "learning_rate", learning_rate)
-    _check(_validate.fraction, "momentum", momentum)
-    _check(_validate.nonnegative, "weight_decay", weight_decay)
-    parts = [scale_by_preconditioner(reference)]
-    if not _is_zero(weight_decay):
-        parts.insert(0, optax.add_decayed_weights(weight_decay, mask))
-    if not _is_zero(momentum):
-        parts.append(optax.ema(momentum, debias=False, accumulator_dtype=accumulator_dtype))
-    parts.append(optax.scale_by_learning_rate(learning_rate))
-    return _keep_dtypes(optax.chain(*parts))
+        learning_rate = _hyperparameter(_validate.nonnegative, "learning_rate", learning_rate)
+    weight_decay = _hyperparameter(_validate.nonnegative, "weight_decay", weight_decay)
+    # a part that does nothing keeps its place, so that the structure of the state depends on no number
+    decay = average = optax.identity()
+    if mask is not None or not _is_zero(weight_decay):
+        decay = optax.add_decayed_weights(weight_decay, mask)
+    if momentum is not None:
+        momentum = _hyperparameter(_validate.fraction, "momentum", momentum)
+        average = optax.ema(momentum, debias=False, accumulator_dtype=accumulator_dtype)
+    parts = [
+        scale_by_preconditioner(reference, scale, scope=scope, relative_scale=relative_scale, scale_decay=scale_decay)
+    ]
+    parts.insert(1 if _validate.choice("momentum_order", momentum_order, MOMENTUM_ORDERS) == "after" else 0, average)
+    parts.insert(2 if decoupled_weight_decay else 0, decay)
+    return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
 
 
-def _isotropic(phi: Isotropic, updates: optax.Updates) -> optax.Updates:
-    leaves = [_working(jnp.asarray(leaf)) for leaf in jax.tree.leaves(updates)]
-    leaves = [leaf for leaf in leaves if leaf.size > 0]
+def _named(name: str, reference: str, summary: str) -> Callable[..., optax.GradientTransformationExtraArgs]:
+    """Return `npgm` with its φ chosen, and λ where one looks for it."""
+
+    def make(
+        learning_rate: optax.ScalarOrSchedule,
+        momentum: jax.typing.ArrayLike | None = None,
+        scale: Scale = 1.0,
+        weight_decay: jax.typing.ArrayLike = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
+        momentum_order: str = "after",
+        mask: Any | None = None,
+        accumulator_dtype: Any | None = None,
+        scope: str | None = None,
+        relative_scale: jax.typing.ArrayLike = 1.0,
+        scale_decay: jax.typing.ArrayLike = 0.99,
+    ) -> optax.GradientTransformationExtraArgs:
+        return npgm(
+            learning_rate,
+            momentum,
+            reference,
+            weight_decay,
+            scale=scale,
+            decoupled_weight_decay=decoupled_weight_decay,
+            momentum_order=momentum_order,
+            mask=mask,
+            accumulator_dtype=accumulator_dtype,
+            scope=scope,
+            relative_scale=relative_scale,
+            scale_decay=scale_decay,
+        )
+
+    make.__name__ = make.__qualname__ = name
+    make.__doc__ = f'{summary} The arguments are those of `npgm`, with λ = ``scale`` or ``scale="auto"``.'
+    return make
+
+
+ihgd = _named(
+    "ihgd",
+    "isotropic-cosh",
+    "Isotropic hyperbolic gradient descent: rescales the gradient to the norm arsinh(‖g‖/λ).",
+)
+shgd = _named(
+    "shgd",
+    "separable-cosh",
+    "Separable hyperbolic gradient descent: takes each entry of the gradient to arsinh(g_i/λ).",
+)
+ngd = _named("ngd", "isotropic-log", "Normalised gradient descent: the direction g/(λ + ‖g‖).")
+sngd = _named("sngd", "separable-log", "Separable normalised gradient descent: g_i/(λ + |g_i|) in each entry.")
+
+
+def _default_scope(phi: Reference) -> str:
+    return "tensor" if phi.lift == "separable" else "global"
+
+
+def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleState, list[Array]]:
+    """Take the sizes of the vectors into the running mean of each, and return it with the root mean squares."""
+    rms, weight = state  # perhaps restored as a list
+    all_rms, structure = jax.tree.flatten(rms)
+    all_weights = jax.tree.leaves(weight)
+    new_rms, new_weights, scales = [], [], []
+    for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True):
+        counts = (size > 0) & jnp.isfinite(size)  # a vector of zeros says nothing about the scale
+        rho = jnp.asarray(decay, rms.dtype)
+        started = weight > 0
+        limit = OUTLIER * rms / jnp.sqrt(jnp.where(started, weight, 1))
+        size = jnp.where(started, jnp.minimum(size, limit), size).astype(rms.dtype)
+        rms = jnp.where(counts, jnp.hypot(jnp.sqrt(rho) * rms, jnp.sqrt(1 - rho) * size), rms)
+        weight = jnp.where(counts, rho * weight + (1 - rho), weight)
+        new_rms.append(rms)
+        new_weights.append(weight)
+        started = weight > 0
+        scales.append(jnp.where(started, rms / jnp.sqrt(jnp.where(started, weight, 1)), 1))
+    return AutoScaleState(jax.tree.unflatten(structure, new_rms), jax.tree.unflatten(structure, new_weights)), scales
+
+
+def _size(phi: Reference, vector: Sequence[Array]) -> Array:
+    """Return what λ is measured by: the norm of the vector, or the root mean square of its entries."""
+    m, q = _norm(vector)
+    entries = 1 if isinstance(phi, Isotropic) else max(1, sum(leaf.size for leaf in vector))
+    return m * (q / math.sqrt(entries))
+
+
+def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:
+    """Return ∇φ*(vector / scale) in the dtypes of the vector's leaves; a scale of None is 1."""
+    if not isinstance(phi, Isotropic):
+        return [leaf if leaf.size == 0 else _separable(phi, leaf, scale) for leaf in vector]
+    m, q = _norm(vector)
+    factor = phi.factor(jnp, m if scale is None else _quotient(m, scale), q)
+
+    def rescaled(leaf: Array) -> Array:
+        working = leaf.astype(_working_dtype(leaf))
+        return (working / m.astype(working.dtype) * factor.astype(working.dtype)).astype(leaf.dtype)
+
+    return [rescaled(leaf) for leaf in vector]
+
+
+def _separable(phi: Reference, leaf: Array, scale: Any) -> Array:
+    if scale is None:
+        return phi.precondition(leaf)
+    return phi.precondition(_quotient(leaf.astype(_working_dtype(leaf)), scale)).astype(leaf.dtype)
+
+
+def _quotient(y: Array, scale: Any) -> Array:
+    """Return y / scale, with finite quotients beyond the largest finite number cut off there."""
+    largest = float(np.finfo(y.dtype).max)
+    quotient = y / jnp.asarray(scale, y.dtype)
+    return jnp.where(jnp.isfinite(y), jnp.clip(quotient, -largest, largest), y)
+
+
+def _norm(vector: Sequence[Array]) -> tuple[Array, Array]:
+    """Return (m, q) of shape (), in the widest dtype of the leaves, with ‖vector‖ = m q and ‖vector / m‖ = q."""
+    leaves = [leaf.astype(_working_dtype(leaf)) for leaf in vector if leaf.size > 0]
+    dtype = _widest([leaf.dtype for leaf in vector])
     if not leaves:
-        return updates
+        return jnp.ones((), dtype), jnp.zeros((), dtype)
     norms = [scaled_norm(jnp, leaf)[1:] for leaf in leaves]
-    dtype = jnp.result_type(*[q.dtype for _, q in norms])
     # the scale of a zero leaf is 1, which must not hide another leaf that is tiny
-    scales = jnp.stack([jnp.where(q == 0, 0.0, m).astype(dtype).reshape(()) for m, q in norms])
+    scales = jnp.stack([jnp.where(q == 0, jnp.zeros_like(m), m).astype(dtype).reshape(()) for m, q in norms])
     largest = jnp.max(scales)
     m = jnp.where(largest > 0, largest, jnp.ones_like(largest))
     parts = scales / m * jnp.stack([q.astype(dtype).reshape(()) for _, q in norms])
     _, rest, q = scaled_norm(jnp, parts)
-    factor = phi.factor(jnp, m, (rest * q).reshape(()))
-
-    def rescale(leaf: Array) -> Array:
-        leaf = jnp.asarray(leaf)
-        working = _working(leaf)
-        return (working / m.astype(working.dtype) * factor.astype(working.dtype)).astype(leaf.dtype)
-
-    return jax.tree.map(rescale, updates)
+    return m, (rest * q).reshape(())
 
 
-def _working(leaf: Array) -> Array:
+def _real(leaf: Any) -> Array:
+    leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):
         raise TypeError(f"a gradient has dtype {leaf.dtype}; a real floating-point dtype is needed")
-    return leaf.astype(jnp.promote_types(leaf.dtype, jnp.float32))
+    return leaf
 
 
-def _keep_dtypes(inner: optax.GradientTransformation) -> optax.GradientTransformation:
+def _working_dtype(leaf: Any) -> Any:
+    return _widest([jnp.asarray(leaf).dtype])
+
+
+def _widest(dtypes: Sequence[Any]) -> Any:
+    """Return the widest of the dtypes and of float32."""
+    return jnp.dtype(jnp.float64 if jnp.dtype(jnp.float64) in dtypes else jnp.float32)
+
+
+def _keep_dtypes(inner: optax.GradientTransformationExtraArgs) -> optax.GradientTransformationExtraArgs:
     """Return updates in the dtypes of the gradients, and states in theirs, for hyperparameters that are arrays."""
 
     def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
     ) -> tuple[optax.Updates, optax.OptState]:
-        new, new_state = inner.update(updates, state, params)
+        updates = jax.tree.map(jnp.asarray, updates)  # Python's numbers and NumPy's arrays
+        new, new_state = inner.update(updates, state, params, **extra)
         return _cast_like(new, updates), _cast_like(new_state, state)
 
-    return optax.GradientTransformation(inner.init, update)
+    return optax.GradientTransformationExtraArgs(inner.init, update)
 
 
 def _cast_like(tree: Any, like: Any) -> Any:
-    return jax.tree.map(lambda leaf, target: leaf.astype(target.dtype), tree, like)
+    """Cast each leaf to the dtype of its counterpart in a tree that may hold lists for tuples, as restored ones do."""
+    leaves, structure = jax.tree.flatten(tree)
+    pairs = zip(leaves, jax.tree.leaves(like), strict=True)
+    return jax.tree.unflatten(structure, [leaf.astype(jnp.asarray(target).dtype) for leaf, target in pairs])
 
 
 def _built(reference: Reference | str) -> Reference:
@@ -155,11 +355,21 @@ def _built(reference: Reference | str) -> Reference:
     return reference
 
 
-def _check(check: Any, name: str, value: Any) -> None:
-    """Check a Python number; an array may be a tracer, whose value is not known."""
-    if not isinstance(value, jax.Array):
-        check(name, value)
+def _hyperparameter(check: Callable[[str, Any], float], name: str, value: Any) -> Any:
+    """Check a number, a NumPy scalar or an array of no dimension, and return it as a float.
+
+    An array of JAX is returned as it is: it may be a tracer, whose value is not known.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 and _is_real(value.dtype):
+        value = float(value)
+    return check(name, value)
+
+
+def _is_real(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer))
 
 
 def _is_zero(value: Any) -> bool:
-    return not isinstance(value, jax.Array) and float(value) == 0.0
+    return not isinstance(value, jax.Array) and value == 0.0

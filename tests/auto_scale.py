@@ -1,0 +1,33 @@
+"""`scale="auto"` once more, in NumPy's float64, as docs/auto-scale.md defines it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+import npgm
+
+
+def directions(
+    name: str, gradients: Iterable[list[np.ndarray]], *, by_tensor: bool, kappa: float = 1.0, rho: float = 0.99
+) -> Iterator[list[np.ndarray]]:
+    """Yield ∇φ*(y_t) for each y_t, a list of tensors, of the reference function of this name."""
+    states: dict[int, tuple[float, float]] = {}
+    for tensors in gradients:
+        vectors = [[i] for i in range(len(tensors))] if by_tensor else [list(range(len(tensors)))]
+        steps: list[np.ndarray] = [np.empty(0)] * len(tensors)
+        for number, vector in enumerate(vectors):
+            y = np.concatenate([np.ravel(tensors[i]) for i in vector])
+            r = math.hypot(*y) / (1.0 if name.startswith("isotropic") else math.sqrt(max(1, y.size)))
+            s, w = states.get(number, (0.0, 0.0))
+            if 0.0 < r < math.inf:
+                if w > 0.0:
+                    r = min(r, 10.0 * s / math.sqrt(w))
+                s, w = math.sqrt(rho * s**2 + (1.0 - rho) * r**2), rho * w + (1.0 - rho)
+                states[number] = s, w
+            u = npgm.reference(name, scale=kappa * s / math.sqrt(w) if w > 0.0 else 1.0).precondition(y)
+            for i, part in zip(vector, np.split(u, np.cumsum([tensors[i].size for i in vector])[:-1]), strict=True):
+                steps[i] = part.reshape(tensors[i].shape)
+        yield steps

@@ -1,0 +1,182 @@
+"""What optax asks of an optimizer, of each of ours; one line of `OPTIMIZERS` adds another."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import optax
+import pytest
+
+import npgm.optax
+
+OPTIMIZERS = {
+    "ihgd": partial(npgm.optax.ihgd, learning_rate=0.3),
+    "ihgd-momentum": partial(npgm.optax.ihgd, learning_rate=0.1, momentum=0.9),
+    "ihgd-before": partial(npgm.optax.ihgd, learning_rate=0.1, momentum=0.9, momentum_order="before"),
+    "shgd-decay": partial(npgm.optax.shgd, learning_rate=0.1, momentum=0.5, weight_decay=1e-4),
+    "ngd-decoupled": partial(
+        npgm.optax.ngd, learning_rate=0.3, momentum=0.5, weight_decay=1e-4, decoupled_weight_decay=True
+    ),
+    "sngd-auto": partial(npgm.optax.sngd, learning_rate=0.1, momentum=0.5, scale="auto"),
+    "ihgd-auto": partial(npgm.optax.ihgd, learning_rate=0.1, scale="auto", relative_scale=2.0),
+    "npgm-tensor": partial(npgm.optax.npgm, learning_rate=0.1, reference="isotropic-sqrt", scope="tensor"),
+}
+
+each_optimizer = pytest.mark.parametrize("make", OPTIMIZERS.values(), ids=OPTIMIZERS)
+
+
+def params_of(dtype):
+    return {
+        "w": jnp.asarray([[1.0, -2.0], [0.5, 3.0]], dtype),
+        "b": (jnp.asarray(2.0, dtype), jnp.zeros((0, 2), dtype)),
+    }
+
+
+def gradients_of(params, size=1.0):
+    return jax.tree.map(lambda p: (size * (p + 1)).astype(p.dtype), params)
+
+
+def run(optimizer, params, steps=3, update=None, **extra):
+    state = optimizer.init(params)
+    for _ in range(steps):
+        updates, state = (update or optimizer.update)(gradients_of(params), state, params, **extra)
+        params = optax.apply_updates(params, updates)
+    return params, state
+
+
+def assert_equal(got, want, rtol=1e-6):
+    assert jax.tree.structure(got) == jax.tree.structure(want)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert a.dtype == b.dtype
+        np.testing.assert_allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=rtol, atol=rtol)
+
+
+def rosenbrock(x):
+    return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
+
+
+@each_optimizer
+@pytest.mark.parametrize("problem", ["parabola", "rosenbrock"])
+def test_it_minimises(make, problem):
+    function, start, target, lr, steps = {
+        "parabola": (lambda x: 0.5 * jnp.sum((x - jnp.array([1.0, -1.0])) ** 2), [-1.0, 10.0], [1.0, -1.0], 0.1, 2000),
+        "rosenbrock": (rosenbrock, [0.0, 0.0], [1.0, 1.0], 0.003, 20_000),
+    }[problem]
+    optimizer = make(learning_rate=optax.cosine_decay_schedule(lr, steps))
+
+    def step(carry, _):
+        x, state = carry
+        updates, state = optimizer.update(jax.grad(function)(x), state, x)
+        return (optax.apply_updates(x, updates), state), None
+
+    x = jnp.array(start)
+    (x, _), _ = jax.lax.scan(step, (x, optimizer.init(x)), length=steps)
+    np.testing.assert_allclose(x, target, atol=1e-2)
+
+
+@each_optimizer
+@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
+def test_dtypes_are_kept_and_jit_and_strict_promotion_change_nothing(make, dtype):
+    optimizer = make()
+    params = params_of(dtype)
+    want, state = run(optimizer, params)
+    assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(want))
+    first = optimizer.init(params)
+    assert jax.tree.structure(state) == jax.tree.structure(first)
+    assert [leaf.dtype for leaf in jax.tree.leaves(state)] == [leaf.dtype for leaf in jax.tree.leaves(first)]
+    tolerance = 8 * float(jnp.finfo(dtype).eps)
+    assert_equal(run(optimizer, params, update=jax.jit(optimizer.update))[0], want, tolerance)
+    with jax.numpy_dtype_promotion("strict"):
+        assert_equal(run(optimizer, params)[0], want, tolerance)
+
+
+@each_optimizer
+def test_mixed_dtypes_under_strict_promotion(make):
+    params = {"a": jnp.ones(2, jnp.bfloat16), "b": jnp.ones(3, jnp.float32), "c": jnp.ones((), jnp.float64)}
+    want = run(make(), params)[0]
+    with jax.numpy_dtype_promotion("strict"):
+        assert_equal(run(make(), params)[0], want)
+
+
+@each_optimizer
+def test_leaves_that_are_not_arrays_of_jax(make):
+    optimizer = make()
+    want = run(optimizer, {"a": jnp.float32(2.0), "b": jnp.ones(3, jnp.bfloat16)}, steps=1)[0]
+    params = {"a": 2.0, "b": np.ones(3, ml_dtypes.bfloat16)}
+    gradients = {"a": 3.0, "b": np.full(3, 2.0, ml_dtypes.bfloat16)}
+    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+    new = optax.apply_updates(params, updates)
+    np.testing.assert_allclose(float(new["a"]), float(want["a"]), rtol=1e-6)
+    assert new["b"].dtype == jnp.bfloat16
+    np.testing.assert_array_equal(new["b"], want["b"])
+
+
+@each_optimizer
+def test_extra_arguments_pass_through(make):
+    assert isinstance(make(), optax.GradientTransformationExtraArgs)
+    params = params_of(jnp.float32)
+    assert_equal(run(make(), params, value=jnp.array(1.0), grad=None)[0], run(make(), params)[0])
+    chained = optax.chain(make(), optax.contrib.reduce_on_plateau(patience=2))
+    run(chained, params, value=jnp.array(1.0))
+
+
+@pytest.mark.parametrize("momentum", [None, 0.0, 0.9])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize(("make", "scale"), [(npgm.optax.ihgd, 2.0), (npgm.optax.shgd, 2.0), (npgm.optax.sngd, "auto")])
+def test_injection_changes_neither_the_numbers_nor_the_structure_of_the_state(make, momentum, scale, weight_decay):
+    options = {"learning_rate": 0.1, "momentum": momentum, "scale": scale, "weight_decay": weight_decay}
+    params = params_of(jnp.float32)
+    want, state = run(make(**options), params)
+    injected = optax.inject_hyperparams(make)(**options)
+    got, injected_state = run(injected, params, update=jax.jit(injected.update))
+    assert_equal(got, want)
+    assert_equal(injected_state.inner_state, state)
+    injected_state.hyperparams["learning_rate"] = jnp.zeros(())  # as one sets it during a run
+    updates, _ = injected.update(gradients_of(params), injected_state, params)
+    assert not any(np.asarray(u).any() for u in jax.tree.leaves(updates))
+
+
+@each_optimizer
+def test_a_state_that_was_restored_with_lists_for_tuples(make):
+    def listed(node):
+        if isinstance(node, tuple):
+            return [listed(child) for child in node] if type(node) is tuple else type(node)(*map(listed, node))
+        return node
+
+    optimizer = make()
+    params = params_of(jnp.float32)
+    _, state = run(optimizer, params)
+    assert isinstance(state, tuple)
+    want, after = optimizer.update(gradients_of(params), state, params)
+    got, after_list = optimizer.update(gradients_of(params), listed(state), params)
+    assert_equal(got, want)
+    assert_equal(jax.tree.leaves(after_list), jax.tree.leaves(after))
+
+
+@each_optimizer
+def test_it_maps_over_a_batch_of_models(make):
+    optimizer = make()
+    params = params_of(jnp.float32)
+    batch = jax.tree.map(lambda p: jnp.stack([p, 2 * p, -p]), params)
+    states = jax.vmap(optimizer.init)(batch)
+    updates, _ = jax.vmap(optimizer.update)(gradients_of(batch), states, batch)
+    for i in range(3):
+        one = jax.tree.map(lambda p, i=i: p[i], batch)
+        want, _ = optimizer.update(gradients_of(one), optimizer.init(one), one)
+        assert_equal(jax.tree.map(lambda u, i=i: u[i], updates), want)
+
+
+@each_optimizer
+@pytest.mark.parametrize(
+    "convert", [np.float32, ml_dtypes.bfloat16, np.array, jnp.array], ids=["float32", "bfloat16", "numpy", "jax"]
+)
+def test_numbers_may_be_scalars_of_any_kind(make, convert):
+    params = params_of(jnp.float32)
+    want, state = run(make(learning_rate=0.5, weight_decay=0.25), params)
+    got, got_state = run(make(learning_rate=convert(0.5), weight_decay=convert(0.25)), params)
+    assert_equal(got, want)
+    assert_equal(got_state, state)
