@@ -5,7 +5,7 @@ import os
 import jax
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, core, settings
 
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
@@ -14,6 +14,18 @@ jax.config.update("jax_enable_x64", True)
 
 settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("npgm")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config):
+    """One seed, that of pytest-randomly, which prints it, for the order of the tests, their data and Hypothesis."""
+    if core.global_force_seed is None and (seed := config.getoption("randomly_seed", None)) is not None:
+        core.global_force_seed = seed
+
+
+@pytest.fixture(autouse=True)
+def _torch_is_seeded():
+    torch.manual_seed(0)  # as pytest-randomly does for NumPy and the standard library
 
 
 @pytest.fixture(scope="session")

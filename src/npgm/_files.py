@@ -3,38 +3,63 @@
 from __future__ import annotations
 
 import contextlib
+import re
+import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-ABANDONED = 600.0
-"""Seconds after which a temporary file that has not changed has no writer any more: to write one takes seconds."""
+if sys.platform == "win32":
+    fcntl = None
+else:
+    import fcntl
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]{32}\.npgm-part")
 
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that takes the place of ``path`` at the end of the block, unless it raises; several may at once.
 
-    The temporary files that killed processes left in the same folder are removed.
+    The temporary files that killed processes left in the same folder are removed, except on Windows: those that are
+    not locked, as they are by their writers until they have their place.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with temporary.open("wb") as file:
-            _remove_abandoned(temporary)
-            yield file
+    with _temporary(path) as (temporary, file):
+        _remove_abandoned(path.parent)
+        yield file
+        file.flush()
+        if fcntl is None:
+            file.close()  # Windows moves no open file
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
-def _remove_abandoned(own: Path) -> None:
-    """Remove what has not changed for long by the clock of the file system, which many machines may share."""
-    now = own.stat().st_mtime
-    for path in own.parent.glob(".*.part"):
-        with contextlib.suppress(OSError):  # another process was first, or it is another user's
-            if now - path.stat().st_mtime > ABANDONED:
+@contextlib.contextmanager
+def _temporary(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+    """Make a file beside ``path`` that is locked as long as it is open, and removed in the end if it is still there."""
+    while True:
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.npgm-part")
+        try:
+            with temporary.open("wb") as file:
+                if fcntl is not None:
+                    with contextlib.suppress(OSError):  # a file system without locks, on which nothing is removed
+                        fcntl.flock(file, fcntl.LOCK_EX)
+                if temporary.exists():  # else another process took it for abandoned before it was locked
+                    yield temporary, file
+                    return
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    if fcntl is None:
+        return
+    for path in folder.iterdir():
+        if _TEMPORARY.fullmatch(path.name):
+            # locked; or gone, or another user's; or on a file system without locks
+            with contextlib.suppress(OSError), path.open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
 
 

@@ -50,7 +50,7 @@ def test_float32_has_full_accuracy_over_its_whole_range(kernel, backend, name):
 
 
 @each_kernel
-@each_backend
+@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
 @pytest.mark.parametrize("name", PRIMAL + DUAL)
 def test_every_backend_agrees_with_numpy_in_float64(kernel, backend, name):
     x = points(kernel, name, np.float64)
@@ -258,6 +258,11 @@ def defined(key, name, x):
     return {"precondition": u, "rescaling": u / x}.get(name) or CURVATURES[key](x, u)
 
 
+def test_every_kernel_of_the_package_is_defined_once_more_in_high_precision():
+    own = {key for key, cls in kernels.registry.items() if cls.__module__.startswith("npgm.")}
+    assert own == set(DEFINITIONS) == set(CURVATURES)
+
+
 @pytest.mark.parametrize("name", PRIMAL + DUAL)
 @pytest.mark.parametrize("key", DEFINITIONS)
 def test_float64_agrees_with_the_definition(key, name):
@@ -285,5 +290,22 @@ def test_registering_a_taken_key_is_refused():
     class Other(kernels.Cosh):
         pass
 
-    with pytest.raises(ValueError, match="'cosh' is taken"):
-        kernels.register(Other)
+    namesake = type("Cosh", (kernels.Cosh,), {"__module__": "mine"})
+    for cls in (Other, namesake):
+        with pytest.raises(ValueError, match=r"'cosh' is taken by npgm\.kernels\.exponential\.Cosh; give .* another"):
+            kernels.register(cls)
+    assert kernels.registry["cosh"] is kernels.Cosh
+
+
+def test_a_class_may_be_defined_again():
+    def define(value):
+        return kernels.register(
+            type("Mine", (kernels.Cosh,), {"key": "mine", "__module__": "__main__", "value": value})
+        )
+
+    try:
+        define(1)
+        again = define(2)
+        assert kernels.registry["mine"] is again
+    finally:
+        del kernels.registry["mine"]

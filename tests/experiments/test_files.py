@@ -3,11 +3,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from npgm._files import ABANDONED, replacing
+from npgm._files import replacing
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
@@ -28,24 +28,39 @@ WRITE = """
 import pathlib, sys, time
 from npgm._files import replacing
 with replacing(pathlib.Path(sys.argv[1])) as file:
-    file.write(b"half"); file.flush(); print("writing", flush=True); time.sleep(60)
+    file.write(b"half"); file.flush(); print("writing", flush=True); time.sleep(600)
 """
 
 
-def test_what_a_killed_process_left_is_removed_by_a_later_write(tmp_path):
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks that end with their process")
+def test_what_a_killed_process_left_is_removed_by_the_next_write_and_nothing_else(tmp_path):
     path = tmp_path / "a"
+    others = [".mine.part", "mine.part", ".a.part", ".a.npgm-part", f".a.{'0' * 32}.npgm-part.bak", f".{'0' * 32}.part"]
+    for name in others:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (0, 0))
     with subprocess.Popen([sys.executable, "-c", WRITE, str(path)], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "writing\n"
+        with replacing(tmp_path / "b") as file:
+            file.write(b"whole")
+        (left,) = tmp_path.glob(".a.*.npgm-part")  # its writer lives
+        os.utime(left, (0, 0))
+        with replacing(tmp_path / "b") as file:
+            file.write(b"whole")
+        assert left.exists()
         process.kill()
-    (left,) = tmp_path.iterdir()
-    assert left.suffix == ".part"
-    with replacing(tmp_path / "b") as file:
+    assert left.exists()
+    with replacing(path) as file:
         file.write(b"whole")
-    assert left.exists()  # another process may be writing it, as far as one can tell
-    old = time.time() - ABANDONED - 1.0
-    os.utime(left, (old, old))
-    (tmp_path / "mine.part").touch()  # not one of ours
-    os.utime(tmp_path / "mine.part", (old, old))
-    with replacing(tmp_path / "b") as file:
-        file.write(b"whole")
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["b", "mine.part"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["a", "b", *others])
+
+
+def test_many_writers_of_one_folder_do_not_take_each_others_files(tmp_path):
+    def write(number):
+        for _ in range(200):
+            with replacing(tmp_path / f"{number % 2}") as file:
+                file.write(b"%d" % number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(8)))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"]
