@@ -35,7 +35,7 @@ def test_the_commands_of_a_report_regenerate_it(tmp_path, name):
     assert without_times((second / name / "smoke" / "report.md").read_text()) == without_times(text)
 
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
-    assert {"report.md", "report.html", "convergence.png"} <= set(files)
+    assert {"report.md", "report.html", "convergence.svg"} <= set(files)
     shutil.rmtree(folder)
     npgm(*report, "--output", first)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files

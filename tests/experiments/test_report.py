@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import polars as pl
-import pytest
 
 from npgm import experiments
-from npgm.experiments import chart
 from npgm.experiments.report import over_starts
 from npgm.experiments.solving.experiment import SolvingPreset
 
@@ -105,29 +102,6 @@ def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_p
     assert f"not run: {len(others)})." in text
     assert "It was not run, since this preset was never run: paper, 0 of 12 runs." in text
     assert 'href="phase-retrieval/paper/report.html"' in html.read_text()
-
-
-def test_the_chart_has_the_figures_numbers_and_gaps_where_they_are_not_finite():
-    experiment = dataclasses.replace(experiments.load("mnist"), settings={}, readings={}, presets={})
-    length = 2 * chart.POINTS
-    loss = pl.Series(range(length), dtype=pl.Float64) / 7
-    frame = pl.DataFrame({
-        "k": range(1, length + 1), "seconds": loss * 1e-3, "train_loss": loss, "test_accuracy": loss.clip(0.0, 1.0),
-        "method": "SGD", "seed": 0,
-    })  # fmt: skip
-    frame[length - 1, "train_loss"] = float("inf")
-    data = json.loads(json.dumps(chart.convergence(experiment, frame), allow_nan=False))
-    assert [method["label"] for method in data["methods"]] == ["iHGD", "sHGD", "SGD", "Adam"]
-    assert [quantity["log"] for quantity in data["quantities"]] == [True, False]
-    (setting,) = data["settings"]
-    curve = setting["curves"][2]
-    assert (curve["epoch"][0], curve["epoch"][-1], len(curve["epoch"])) == (1, length, chart.POINTS)
-    middle, low, high = curve["train_loss"]
-    assert middle == low == high
-    assert middle[-1] is None
-    assert middle[:-1] == pytest.approx([(k - 1) / 7 for k in curve["epoch"][:-1]], rel=5e-4)
-    assert setting["curves"][0]["train_loss"] == [[], [], []]
-    assert data["hint"] == "Mean and 95% confidence interval over the seeds, at 400 points of each curve."
 
 
 def test_a_mean_over_seeds_of_which_some_diverged():

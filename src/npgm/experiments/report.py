@@ -8,7 +8,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from npgm.experiments import chart, figures
+from npgm.experiments import figures
 from npgm.experiments.page import table, write
 from npgm.experiments.results import Results
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
@@ -26,16 +26,15 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
     results = Results(experiment, preset, store)
     folder = store.folder.parent / preset
     folder.mkdir(parents=True, exist_ok=True)
-    pictures, charts = [], {}
+    pictures = []
     if not results.none:
-        pictures.append(folder / "convergence.png")
+        pictures.append(folder / "convergence.svg")
         figures.convergence(experiment, results.frame, pictures[0])
-        charts[pictures[0].name] = chart.convergence(experiment, results.frame)
         if _measures_sharpness(experiment):
-            pictures.append(folder / "sharpness.png")
+            pictures.append(folder / "sharpness.svg")
             figures.sharpness(experiment, results.frame, pictures[1])
     text = "\n\n".join(_sections(results)) + "\n"
-    return [*write(folder / "report.md", folder / "report.html", experiment.title, text, charts), *pictures]
+    return [*write(folder / "report.md", folder / "report.html", experiment.title, text), *pictures]
 
 
 CLAIM = ("the paper says", "verdict", "of", "preset", "measured")
@@ -70,7 +69,7 @@ def _sections(results: Results) -> Iterable[str]:
         yield f"**{results.missing} runs of this preset are not done; what follows is of the others.**"
     if not results.none:
         shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
-        yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.png)"
+        yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.svg)"
     yield "## The paper's claims"
     if experiment.claims:
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
@@ -103,7 +102,7 @@ def _measured(experiment: Experiment, summary: pl.DataFrame) -> Iterable[str]:
             "Linearised at a minimiser, heavy ball is stable only up to the sharpness 2(1+β)/((1−β)γ), times λ for a "
             "reference function λφ. A preconditioner that saturates turns what would diverge into a cycle."
         )
-        yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.png)"
+        yield "![λ_max(∇²f) along the runs, and the stability limits](sharpness.svg)"
 
 
 def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
