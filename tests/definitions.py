@@ -61,6 +61,12 @@ DEFINITIONS = {
         lambda y: y * y / 2 if y <= 1 else y - mp.mpf(1) / 2,
         lambda y: min(y, mp.mpf(1)),
     ),
+    "root": (  # κ = 4
+        lambda x: x**2 / 2 * mp.hyp2f1(0.25, 0.5, 1.5, x**4),
+        lambda x: x / mp.root(1 - x**4, 4),
+        lambda y: y**2 / 2 * mp.hyp2f1(0.25, 0.5, 1.5, -(y**4)),
+        lambda y: y / mp.root(1 + y**4, 4),
+    ),
     "mix3": (
         lambda x: x * x / 2 + x**3 / 3,
         lambda x: x + x * x,
@@ -80,6 +86,8 @@ def preconditioner(kernel):
     """The last of them, for the parameters of a kernel."""
     if kernel.key == "pow":
         return lambda y: y ** (1 / (mp.mpf(kernel.p) - 1))
+    if kernel.key == "root":
+        return lambda y: y / (1 + y ** mp.mpf(kernel.kappa)) ** (1 / mp.mpf(kernel.kappa))
     if kernel.key == "huber":
         return lambda y: min(y, mp.mpf(kernel.radius))
     return DEFINITIONS[kernel.key][3]

@@ -84,7 +84,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-RUNS_OF_FSDP = {name: {"reference": name} for name in references.names()}
+RUNS_OF_FSDP = {name: {"reference": name} for name in references.names("isotropic", "separable")}
 
 
 def ddp() -> nn.Module:

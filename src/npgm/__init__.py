@@ -21,14 +21,16 @@ from npgm.kernels import (
     Power,
     Quadratic,
     Quartic,
+    Root,
     Sqrt,
 )
-from npgm.references import Isotropic, Reference, Separable, reference
+from npgm.references import Blocks, Isotropic, Reference, Separable, Spectral, reference
 from npgm.solvers import minimize
 
 __version__ = "0.1.0"
 __all__ = [
     "Artanh",
+    "Blocks",
     "Cosh",
     "Cubic",
     "Exp",
@@ -43,7 +45,9 @@ __all__ = [
     "Quadratic",
     "Quartic",
     "Reference",
+    "Root",
     "Separable",
+    "Spectral",
     "Sqrt",
     "kernels",
     "minimize",

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
+from numpy.lib.array_utils import normalize_axis_tuple
 
 Array: TypeAlias = Any
 """An array of any library that implements the array API standard: NumPy, PyTorch, JAX, CuPy, ..."""
@@ -148,3 +149,72 @@ def stop_gradient(x: Array) -> Array:
 
         return jax.lax.stop_gradient(x)
     return x
+
+
+def axes_last(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, int, Callable[[Array], Array]]:
+    """Return ``x`` with the axes ``axis`` last, in their order; how many they are; and the way back.
+
+    Raises:
+        numpy.exceptions.AxisError: if ``x`` has no such axis.
+        ValueError: if one is repeated.
+    """
+    axes = tuple(range(x.ndim)) if axis is None else normalize_axis_tuple(axis, x.ndim)
+    order = tuple(i for i in range(x.ndim) if i not in axes) + axes
+    if order == tuple(range(x.ndim)):
+        return x, len(axes), lambda y: y
+    back = tuple(order.index(i) for i in range(x.ndim))
+    return xp.permute_dims(x, order), len(axes), lambda y: xp.permute_dims(y, back)
+
+
+def differentiable(
+    function: Callable[[Array], Any],
+    x: Array,
+    *,
+    jvp: Callable[[Array, Array], Any],
+    vjp: Callable[..., Array],
+) -> Any:
+    """Return ``function(x)``, with the derivative that is given and not that of the operations in it.
+
+    Args:
+        function: takes ``x`` to an array, or a tuple of arrays.
+        x: where.
+        jvp: the derivative at a point along a vector of the shape of ``x``.
+        vjp: its transpose at a point: takes what has the shapes of the results to the shape of ``x``.
+    """
+    if array_api_compat.is_torch_array(x):
+        return _torch_function().apply(x, function, jvp, vjp)
+    if array_api_compat.is_jax_array(x):
+        import jax  # present, since x is one of its arrays
+
+        custom = jax.custom_jvp(function)
+        custom.defjvp(lambda points, vectors: (custom(*points), jvp(points[0], vectors[0])))
+        return custom(x)
+    return function(x)
+
+
+@functools.cache
+def _torch_function() -> Any:
+    import torch
+
+    class Differentiable(torch.autograd.Function):
+        generate_vmap_rule = True
+
+        @staticmethod
+        def forward(x: Any, function: Any, jvp: Any, vjp: Any) -> Any:
+            return function(x)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+            x, _, ctx.along, ctx.transposed = inputs
+            ctx.save_for_backward(x)
+            ctx.save_for_forward(x)
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Any) -> Any:
+            return ctx.transposed(*ctx.saved_tensors, *cotangents), None, None, None
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
+            return ctx.along(*ctx.saved_tensors, tangent)
+
+    return Differentiable

@@ -31,7 +31,8 @@ T = TypeVar("T")
 _FLAGS = {"2-subh.": "two_subhomogeneous", "(N)": "noise_inequality", "A 1.2": "strongly_convex_c2"}
 _LEGEND = (
     "2-subh.: 2-subhomogeneous (Theorem 2.4); (N): the noise inequality (Theorem 3.4); A 1.2: strongly convex and C²\n"
-    "(Assumption 1.2). Each kernel KEY is a reference function as isotropic-KEY and as separable-KEY."
+    "(Assumption 1.2). Each kernel KEY is a reference function as "
+    f"{', '.join(f'{lift}-KEY' for lift in references.lifts)}."
 )
 
 ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]

@@ -33,7 +33,7 @@ import optax
 
 from npgm import _validate
 from npgm._array import Array, scaled_norm
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic, Reference, Spectral
 from npgm.references import reference as build
 
 Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
@@ -65,17 +65,20 @@ def scale_by_preconditioner(
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
 
     An isotropic φ sees all leaves as one vector, of whatever shapes and dtypes; under `optax.masked` or
-    `optax.partition`, those of its own part. A separable φ acts on each entry. bfloat16 and float16 are computed in
-    float32, and the norm of large gradients does not overflow. Zero gradients give a zero update; NaN and infinity
-    give NaN where the formula does, as in optax: guard with `optax.apply_if_finite` if wanted.
+    `optax.partition`, those of its own part. A separable φ acts on each entry. A spectral φ acts on each leaf, whose
+    last two axes are the rows and columns of a matrix and whose others are a batch; a convolution's kernel of shape
+    (H, W, I, O) is one matrix if it is reshaped to (H W I, O) before. bfloat16 and float16 are computed in float32, and
+    the norm of large gradients does not overflow. Zero gradients give a zero update; NaN and infinity give NaN where
+    the formula does, as in optax: guard with `optax.apply_if_finite` if wanted.
 
     Args:
         reference: φ, or its name for `npgm.reference`.
         scale: λ in place of that of ``reference``. ``"auto"`` makes it follow the gradients (docs/auto-scale.md):
-            λ = κ times the running root mean square of the norm of the vector (isotropic), or of the entries of each
-            leaf (separable), the present gradient included. The update is then the same for any multiple of the loss.
-        scope: whether all leaves are one vector, ``"global"``, or each is one, ``"tensor"``. By default ``"tensor"``
-            for a separable φ, which it concerns only if ``scale="auto"``, and ``"global"`` for any other.
+            λ = κ times the running root mean square of the norm of the vector (isotropic), or of the entries or
+            singular values of each leaf (separable, spectral), the present gradient included. The update is then the
+            same for any multiple of the loss.
+        scope: whether all leaves are one vector, ``"global"``, or each is one, ``"tensor"``. By default ``"global"``
+            for an isotropic φ, and ``"tensor"`` for any other, which it concerns only if ``scale="auto"``.
         relative_scale: κ > 0 of ``scale="auto"``.
         scale_decay: ρ in [0, 1), the decay of that running mean.
 
@@ -237,7 +240,7 @@ sngd = _named("sngd", "separable-log", "Separable normalised gradient descent: g
 
 
 def _default_scope(phi: Reference) -> str:
-    return "tensor" if phi.lift == "separable" else "global"
+    return "global" if isinstance(phi, Isotropic) else "tensor"
 
 
 def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleState, list[Array]]:
@@ -262,16 +265,23 @@ def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleStat
 
 
 def _size(phi: Reference, vector: Sequence[Array]) -> Array:
-    """Return what λ is measured by: the norm of the vector, or the root mean square of its entries."""
+    """Return what λ is measured by: the norm of the vector, or the root mean square of what φ adds up."""
     m, q = _norm(vector)
-    entries = 1 if isinstance(phi, Isotropic) else max(1, sum(leaf.size for leaf in vector))
-    return m * (q / math.sqrt(entries))
+    return m * (q / math.sqrt(max(1, sum(_terms(phi, leaf) for leaf in vector))))
+
+
+def _terms(phi: Reference, leaf: Array) -> int:
+    """Return how many entries or singular values of a leaf φ adds up; none for an isotropic φ."""
+    if isinstance(phi, Isotropic):
+        return 0
+    rows_and_columns = leaf.shape[-2:] if isinstance(phi, Spectral) else ()
+    return int(leaf.size) // max(1, *rows_and_columns, 1)
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:
     """Return ∇φ*(vector / scale) in the dtypes of the vector's leaves; a scale of None is 1."""
     if not isinstance(phi, Isotropic):
-        return [leaf if leaf.size == 0 else _separable(phi, leaf, scale) for leaf in vector]
+        return [leaf if leaf.size == 0 else _mapped(phi, leaf, scale) for leaf in vector]
     m, q = _norm(vector)
     factor = phi.factor(jnp, m if scale is None else _quotient(m, scale), q)
 
@@ -282,7 +292,7 @@ def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list
     return [rescaled(leaf) for leaf in vector]
 
 
-def _separable(phi: Reference, leaf: Array, scale: Any) -> Array:
+def _mapped(phi: Reference, leaf: Array, scale: Any) -> Array:
     if scale is None:
         return phi.precondition(leaf)
     return phi.precondition(_quotient(leaf.astype(_working_dtype(leaf)), scale)).astype(leaf.dtype)

@@ -22,6 +22,9 @@ KERNELS += [
     kernels.Power(3.0),
     kernels.Power(2.2),
     kernels.Huber(0.1),
+    kernels.Root(1.0),
+    kernels.Root(2.5),
+    kernels.Root(6.0),
 ]
 DUAL = ["conjugate", "precondition", "curvature", "stationarity", "rescaling"]
 PRIMAL = ["__call__", "gradient"]
@@ -241,6 +244,7 @@ CURVATURES = {
     "quad": lambda y, u: mp.mpf(1),
     "pow": lambda y, u: y ** (-mp.mpf(2) / 3) / 3,
     "huber": lambda y, u: mp.mpf(y < 1),
+    "root": lambda y, u: (1 + y**4) ** mp.mpf(-1.25),
     "mix3": lambda y, u: 1 / mp.sqrt(1 + 4 * y),
     "mix4": lambda y, u: 1 / (1 + 3 * u * u),
 }

@@ -159,7 +159,7 @@ class NoSynchronisation(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
@@ -189,7 +189,7 @@ class NoHost(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("scale", [0.5, 2.0])
@@ -216,7 +216,7 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype):
@@ -652,7 +652,7 @@ def test_averaged_models():
     torch.testing.assert_close(average.module.weight.detach(), torch.stack(seen).mean(0))
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize(
     "options", [{}, {"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}], ids=str
 )
@@ -673,7 +673,9 @@ def test_autograd_goes_through_two_steps(name, options):
 
 
 # at mu = 0 there is no derivative
-@pytest.mark.parametrize("name", [name for name in references.names() if npgm.reference(name).mu > 0])
+@pytest.mark.parametrize(
+    "name", [name for name in references.names("isotropic", "separable") if npgm.reference(name).mu > 0]
+)
 def test_autograd_at_a_zero_gradient(name):
     phi = npgm.reference(name, scale=2.0)
     point, gradient = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))

@@ -22,6 +22,7 @@ from npgm.kernels.bounded import Artanh, Log, LogCos, LogSquare, Sqrt
 from npgm.kernels.custom import FromDual, FromPrimal
 from npgm.kernels.exponential import Cosh, Exp, ExpSquare
 from npgm.kernels.polynomial import Cubic, Huber, Power, Quadratic, Quartic
+from npgm.kernels.root import Root
 
 __all__ = [
     "Artanh",
@@ -39,6 +40,7 @@ __all__ = [
     "Power",
     "Quadratic",
     "Quartic",
+    "Root",
     "Sqrt",
     "register",
     "registry",

@@ -10,7 +10,7 @@ from npgm import _validate
 from npgm._array import Array, Floats, as_real_array
 from npgm.kernels import Cosh
 from npgm.problems.base import Constants, Problem, register
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic, Reference, Separable
 
 
 @register
@@ -49,7 +49,7 @@ class ScaledReference(Problem):
         # ∇²φ(z) is the inverse of ∇²φ*(∇φ(z)), which has the eigenvalue of the radial direction and one other
         xp, x = as_real_array(x)
         y = self(x)[1]
-        if not isinstance(self.reference, Isotropic):
+        if isinstance(self.reference, Separable):
             return self.c * d / self.reference.conjugate_hvp(y, xp.ones_like(y), axis=-1)
         norm = xp.sqrt(xp.sum(y * y, axis=-1, keepdims=True))
         direction = y / xp.where(norm == 0, xp.ones_like(norm), norm)

@@ -16,7 +16,7 @@ import numpy as np
 from npgm import _validate
 from npgm._array import Array, Floats, Namespace, as_real_array
 from npgm.problems.base import Constants, Problem, register
-from npgm.references import Isotropic, Reference
+from npgm.references import Reference, Separable
 
 SQRT2, SQRT3 = math.sqrt(2.0), math.sqrt(3.0)
 
@@ -49,7 +49,7 @@ class ScalarSum(Problem):
         return n * self.minimum_of_g
 
     def constants(self, reference: Reference) -> Constants:
-        if isinstance(reference, Isotropic) and self.start.size > 1:
+        if not isinstance(reference, Separable) and self.start.size > 1:
             raise ValueError(f"the constants of {self.key} are known for a separable reference, not {reference.name}")
         L = self.scaled(_known(self, self.smoothness, reference), reference)
         return Constants(L, self.lipschitz(L, reference), self.pl(reference))

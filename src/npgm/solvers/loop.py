@@ -99,6 +99,7 @@ def minimize(
     stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)
     deadline = math.inf if maxtime is None else _validate.nonnegative("maxtime", maxtime)
     objective = Objective(fun, jac, args, x0, batch)
+    solver = solver.flattened(objective.point_shape)
     call = as_callback(callback, objective)
     with np.errstate(all="ignore"):  # not in the calls of the user's functions
         loop = _Loop(objective, solver, tol, stationarity_tol, history)

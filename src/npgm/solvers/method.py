@@ -67,6 +67,11 @@ class Method(ABC):
         """The same method as an ``npgm``, Algorithm 1 of the paper, if it is one: the theorems speak of no other."""
         return None
 
+    def flattened(self, shape: tuple[int, ...]) -> Method:
+        """Return the method for points of this shape, which it sees as rows: a spectral φ needs to know it."""
+        del shape
+        return self
+
     @abstractmethod
     def init(self, xp: Namespace, x: Array) -> State:
         """Return the state before the first step from ``x``."""

@@ -57,6 +57,11 @@ class Objective:
         what the solver ignores in its own arithmetic."""
         return np.errstate(**self.errors)
 
+    @property
+    def point_shape(self) -> tuple[int, ...]:
+        """The shape of the variables of one run."""
+        return self.shape[1:] if self.batch else self.shape
+
     def __call__(self, point: Array) -> tuple[Floats | float, Array]:
         """Return f and ∇f at ``point``, which has the shape of ``x0``.
 

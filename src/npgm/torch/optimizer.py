@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm import _validate
 from npgm.kernels import Cosh, Kernel, Log, registry
-from npgm.references import Isotropic, Reference, Separable, lifts, reference
+from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
 from npgm.torch import functional, norms
 from npgm.torch import fused as fused_steps
 
@@ -376,7 +376,10 @@ def _reference(group: dict[str, Any]) -> Reference:
 def _checked_reference(group: dict[str, Any]) -> Reference:
     if not isinstance(group["kernel_parameters"], dict):
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    phi = reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    if isinstance(phi, Spectral):
+        raise ValueError(f"NPGM takes isotropic and separable reference functions, not {group['reference']!r}")
+    return phi
 
 
 def _name(group: dict[str, Any], i: int, j: int) -> str:

@@ -25,7 +25,7 @@ class NPGM(Method):
         lr: γ > 0.
         momentum: β in [0, 1). For β < 1/2 and γ <= 1/L, Theorem 2.2 guarantees convergence; for a larger β and an
             isotropic φ, Theorem 2.7 asks for γ = (1-β)²/L.
-        reference: φ, or the name of one with λ = 1.
+        reference: φ, or the name of one with λ = 1. A spectral φ sees ``x0`` as a matrix, `npgm.Blocks` as several.
         momentum_order: ``"after"`` or ``"before"`` the preconditioner.
     """
 
@@ -57,6 +57,9 @@ class NPGM(Method):
     def sharpness_limit(self) -> float:
         curvature = self.reference.curvature_at_zero
         return heavy_ball_limit(self.lr, self.momentum) / curvature if curvature > 0.0 else math.inf
+
+    def flattened(self, shape: tuple[int, ...]) -> NPGM:
+        return replace(self, reference=self.reference.flattened(shape))
 
     def init(self, xp: Namespace, x: Array) -> Array:
         return xp.zeros_like(x)

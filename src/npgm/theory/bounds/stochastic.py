@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npgm import _validate
 from npgm.kernels import Cosh, Cubic, Exp, Quadratic, Quartic
-from npgm.references import Isotropic, Reference, Separable, as_reference
+from npgm.references import Blocks, Reference, Spectral, as_reference, lifts
 from npgm.theory.bounds.bound import (
     Bound,
     Provenance,
@@ -42,7 +42,8 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     """Proposition 3.2: E φ(∇φ*(∇f) - ∇φ*(g)) <= σ²/(2λ), if E‖g - ∇f‖² <= σ² and φ = λψ.
 
     It is the inequality ψ(∇ψ*(y) - ∇ψ*(z)) <= ½‖y-z‖², which the paper proves for cosh, with λ = 1 and a wrong sign in
-    case 2 of its proof; it is derived for exp, mix3 and mix4, and numerical for a kernel of one's own that states it.
+    case 2 of its proof; it is derived for exp, mix3 and mix4, and for cosh on singular values, and numerical for other
+    kernels on singular values and for a kernel of one's own that states it.
 
     Raises:
         AssumptionError: if the inequality does not hold for φ.
@@ -50,14 +51,19 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     name = "Proposition 3.2"
     phi = as_reference(reference)
     full_domain(name, phi)
-    holds = phi.kernel.noise_inequality and isinstance(phi, Isotropic | Separable)
+    holds = phi.kernel.noise_inequality and isinstance(phi, (*lifts.values(), Blocks))
     need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
     return _validate.nonnegative("variance", variance) / (2.0 * phi.scale)
 
 
 def proposition_3_2_provenance(reference: Reference | str) -> Provenance:
     """Return where the inequality behind Proposition 3.2 is established for φ."""
-    kernel = type(as_reference(reference).kernel)
+    phi = as_reference(reference)
+    if isinstance(phi, Blocks):  # the inequality adds up
+        return proposition_3_2_provenance(phi.reference)
+    kernel = type(phi.kernel)
+    if isinstance(phi, Spectral) and kernel is not Quadratic:
+        return "derived" if kernel is Cosh else "numerical"
     if kernel in (Cosh, Quadratic):
         return "proved"
     return "derived" if kernel in (Exp, Cubic, Quartic) else "numerical"

@@ -1,0 +1,43 @@
+"""The reference function of each component."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from npgm._array import Array, Axis, divide, promote
+from npgm.references.base import Reference
+
+
+@dataclass(frozen=True)
+class Separable(Reference):
+    """φ(x) = λ Σ h(x_i): rescales each component of a gradient on its own."""
+
+    lift = "separable"
+
+    def __call__(self, x: Array, axis: Axis = None) -> Array:
+        xp, x, restore = promote(x)
+        return restore(self.scale * xp.sum(self.kernel(x), axis=axis))
+
+    def gradient(self, x: Array, axis: Axis = None) -> Array:
+        _, x, restore = promote(x)
+        return restore(self.scale * self.kernel.gradient(x))
+
+    def conjugate(self, y: Array, axis: Axis = None) -> Array:
+        xp, y, restore = promote(y)
+        return restore(self.scale * xp.sum(self.kernel.conjugate(divide(xp, y, self.scale)), axis=axis))
+
+    def precondition(self, y: Array, axis: Axis = None) -> Array:
+        xp, y, restore = promote(y)
+        return restore(self.kernel.precondition(divide(xp, y, self.scale)))
+
+    def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
+        xp, y, restore = promote(y)
+        diagonal = self.kernel.curvature(divide(xp, y, self.scale)) / self.scale
+        if root:
+            diagonal = xp.sqrt(diagonal)
+        return lambda v: restore(diagonal * xp.astype(v, y.dtype, copy=False))
+
+    def stationarity(self, y: Array, axis: Axis = None) -> Array:
+        xp, y, restore = promote(y)
+        return restore(self.scale * xp.sum(self.kernel.stationarity(divide(xp, y, self.scale)), axis=axis))
