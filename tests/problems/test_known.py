@@ -140,3 +140,19 @@ def test_registering_a_taken_key_is_refused():
     with pytest.raises(ValueError, match="'quartic' is taken"):
         register(Other)
     assert issubclass(Other, Problem)
+
+
+def test_constants_are_those_of_the_dimension():
+    quartic, phi = registry["quartic"](), npgm.reference("isotropic-cosh")
+    assert quartic.constants(phi) == quartic.constants("isotropic-cosh", 1)
+    with pytest.raises(ValueError, match="n > 1, the constants of quartic are known for a separable reference"):
+        quartic.constants(phi, 2)
+    # since on the plane the constant is larger: 3.3137 at this point
+    found = npgm.theory.anisotropic_smoothness(quartic, phi, np.array([1.91, 1.91])).value
+    assert found > 3.3 > quartic.constants(phi, 1).smoothness
+    assert quartic.constants("separable-cosh", 5) == quartic.constants("separable-cosh", 1)
+    for problem in (registry["quadratic"](), registry["scaled-reference"](), registry["cosh-sum"](c=(1.0, 2.0))):
+        with pytest.raises(ValueError, match="variables, not of 7"):
+            problem.constants("separable-cosh", 7)
+    with pytest.raises(TypeError, match="n must be an integer"):
+        quartic.constants(phi, 1.0)

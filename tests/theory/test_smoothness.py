@@ -147,10 +147,37 @@ def test_pl_constant_is_estimated_from_above():
     estimate = theory.pl_constant(run.history["fun"], run.history["stationarity"], 0.0)
     assert estimate.kind == "upper estimate"
     assert 1.0 <= estimate.value <= 2.0
-    with pytest.raises(ValueError, match="f is below minimum"):
+    with pytest.raises(ValueError, match="is above f at iteration 0"):
         theory.pl_constant([0.5, 2.0], [1.0, 1.0], 1.0)
     with pytest.raises(ValueError, match="nowhere above"):
         theory.pl_constant([1.0], [1.0], 1.0)
+    # a difference that rounding made says nothing
+    assert theory.pl_constant([2e5 + 1.0, 2e5 + 1e-10], [3.0, 1e-27], 2e5).value == pytest.approx(3.0)
+
+
+def test_a_value_far_from_every_eigenvalue_is_called_no_estimate():
+    """A Hessian of many negative eigenvalues and one positive one, which sixteen products do not find."""
+    diagonal = np.append(-100.0 * np.random.default_rng(0).random(399), 1.0)
+    oracle = theory.oracles.from_numpy(lambda x: (0.5 * diagonal @ x**2, diagonal * x), lambda x, d: diagonal * d)
+    few = theory.anisotropic_smoothness(oracle, "isotropic-quad", np.zeros(400))
+    assert few.value < 0.0
+    assert few.kind == "not converged"
+    assert few.residuals[0] > 0.1
+    enough = theory.anisotropic_smoothness(oracle, "isotropic-quad", np.zeros(400), max_products=None)
+    assert enough.value == pytest.approx(1.0, rel=1e-3)
+    assert enough.kind == "lower estimate"
+    assert enough.residuals[0] < 1e-2
+    # and is one where it is close to an eigenvalue
+    flipped = theory.oracles.from_numpy(lambda x: (0.0, -diagonal * x), lambda x, d: -diagonal * d)
+    assert theory.anisotropic_smoothness(flipped, "isotropic-quad", np.zeros(400)).kind == "lower estimate"
+
+
+@pytest.mark.parametrize("n", [1, 2, 40])
+def test_sharpness_of_any_number_of_variables(n):
+    curvatures = np.linspace(-5.0, 3.0, n) if n > 1 else np.array([3.0])
+    value, vector = theory.sharpness(lambda x, d: curvatures * d, np.zeros(n), rtol=1e-9)
+    assert value == pytest.approx(3.0)
+    np.testing.assert_allclose(np.abs(vector), np.eye(n)[-1], atol=1e-6)
 
 
 def test_noise_constants_of_example_3_3():

@@ -63,7 +63,7 @@ def certify_problem(
     beta = _validate.fraction("momentum", beta)
     if method != "npgm" and phi != reference("isotropic-quad"):
         raise ValueError(f"method {method!r} has the reference isotropic-quad, not {phi!r}")
-    constants = problem.constants(phi)
+    constants = problem.constants(phi, problem.start.size)
     if lr is None:
         L = constants.smoothness
         lr = 1.0 / L if beta < 0.5 else (1.0 - beta) ** 2 / max(L, constants.lipschitz or L)
@@ -87,6 +87,7 @@ def certify_problem(
         lipschitz=constants.lipschitz,
         pl=constants.pl,
         minimum=problem.minimum(start.size),
+        exact=True,
         convex=problem.convex,
         distance=None if minimiser is None else float(np.linalg.norm(start - minimiser)),
     )

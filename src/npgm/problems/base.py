@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+from npgm import _validate
 from npgm._array import Array, Floats
 from npgm._registry import enter
-from npgm.references import Reference
+from npgm.references import Reference, as_reference
 
 registry: dict[str, type[Problem]] = {}
 """The problems by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
@@ -31,7 +32,7 @@ class Constants:
     """The constants of a problem relative to a reference function φ.
 
     Args:
-        smoothness: the least L of the descent inequality (4), sup λ_max(∇²φ*(∇f) ∇²f).
+        smoothness: sup λ_max(∇²φ*(∇f) ∇²f), the least L of the descent inequality (4).
         lipschitz: the Lipschitz constant of ∇φ*(∇f) (Assumption 2.5), sup ‖∇²φ*(∇f) ∇²f‖; None if not known.
         pl: the largest μ with φ(∇φ*(∇f)) >= μ (f - min f) (Definition 2.3); None if there is none, or it is not known.
     """
@@ -75,10 +76,26 @@ class Problem(ABC):
     def minimum(self, n: int) -> float:
         """Return inf f over ℝⁿ."""
 
-    @abstractmethod
-    def constants(self, reference: Reference) -> Constants:
-        """Return the constants relative to φ.
+    @property
+    def dimension(self) -> int | None:
+        """The n of the ℝⁿ on which alone f is defined, None if any will do."""
+        return None
+
+    def constants(self, reference: Reference | str, n: int | None = None) -> Constants:
+        """Return the constants relative to φ on ℝⁿ.
+
+        Args:
+            reference: φ, or its name.
+            n: the number of variables; by default that of `start`.
 
         Raises:
-            ValueError: if they are not known for this φ.
+            ValueError: if they are not known for this φ and n.
         """
+        n = self.start.size if n is None else _validate.count("n", n, least=1)
+        if self.dimension not in (None, n):
+            raise ValueError(f"{self!r} is a function of {self.dimension} variables, not of {n}")
+        return self.constants_on(as_reference(reference), n)
+
+    @abstractmethod
+    def constants_on(self, reference: Reference, n: int) -> Constants:
+        """Return the constants relative to φ on ℝⁿ, or raise a ValueError if they are not known."""

@@ -64,13 +64,17 @@ class ScaledReference(Problem):
         return np.asarray(self.b) + 2.0
 
     @property
+    def dimension(self) -> int:
+        return len(self.b)
+
+    @property
     def minimiser(self) -> Floats:
         return np.asarray(self.b)
 
     def minimum(self, n: int) -> float:
         return 0.0
 
-    def constants(self, reference: Reference) -> Constants:
+    def constants_on(self, reference: Reference, n: int) -> Constants:
         if reference != self.reference:
             raise ValueError(f"the constants of {self.key} are known relative to {self.reference!r}, not {reference!r}")
         return Constants(self.c, self.c, self.c)
@@ -112,10 +116,14 @@ class QuadraticForm(Problem):
     def start(self) -> Floats:
         return np.full(len(self.a), 5.0)
 
+    @property
+    def dimension(self) -> int:
+        return len(self.a)
+
     def minimum(self, n: int) -> float:
         return 0.0
 
-    def constants(self, reference: Reference) -> Constants:
+    def constants_on(self, reference: Reference, n: int) -> Constants:
         if not reference.mu > 0.0 or reference.curvature_at_zero != 1.0 / reference.mu:
             raise ValueError(
                 f"the constants of {self.key} are known relative to a strongly convex φ, not {reference!r}"
@@ -130,7 +138,7 @@ class RadialQuartic(Problem):
     """f(x) = ‖x‖⁴/4 relative to λ(cosh‖·‖ - 1): L = √3 2^⅓ λ^(-⅓), as for x⁴/4 on the line.
 
     With r = ‖x‖ and λ = 1, ∇f = r² x; the radial eigenvalue 3r²/√(1+r⁶) of ∇²φ*(∇f) ∇²f is that of the line, the
-    tangential one r² arsinh(r³)/r³ = arsinh(r³)/r has the smaller maximum 1.19.
+    tangential one r² arsinh(r³)/r³ = arsinh(r³)/r has the smaller maximum 1.392.
     """
 
     key = "radial-quartic"
@@ -154,7 +162,7 @@ class RadialQuartic(Problem):
     def minimum(self, n: int) -> float:
         return 0.0
 
-    def constants(self, reference: Reference) -> Constants:
+    def constants_on(self, reference: Reference, n: int) -> Constants:
         if not isinstance(reference, Isotropic) or reference.kernel != Cosh():
             raise ValueError(f"the constants of {self.key} are known relative to isotropic-cosh, not {reference!r}")
         L = float(3**0.5 * 2 ** (1 / 3) * reference.scale ** (-1 / 3))

@@ -48,9 +48,11 @@ class ScalarSum(Problem):
     def minimum(self, n: int) -> float:
         return n * self.minimum_of_g
 
-    def constants(self, reference: Reference) -> Constants:
-        if not isinstance(reference, Separable) and self.start.size > 1:
-            raise ValueError(f"the constants of {self.key} are known for a separable reference, not {reference.name}")
+    def constants_on(self, reference: Reference, n: int) -> Constants:
+        if not isinstance(reference, Separable) and n > 1:
+            raise ValueError(
+                f"on ℝⁿ, n > 1, the constants of {self.key} are known for a separable reference, not {reference.name}"
+            )
         L = self.scaled(_known(self, self.smoothness, reference), reference)
         return Constants(L, self.lipschitz(L, reference), self.pl(reference))
 
@@ -175,7 +177,11 @@ class CoshSum(ScalarSum):
 
     @property
     def start(self) -> Floats:
-        return np.full(len(self.c) if isinstance(self.c, tuple) else 1, 4.0)
+        return np.full(self.dimension or 1, 4.0)
+
+    @property
+    def dimension(self) -> int | None:
+        return len(self.c) if isinstance(self.c, tuple) else None
 
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
         c = xp.asarray(self.c, dtype=x.dtype)

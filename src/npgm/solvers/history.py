@@ -20,7 +20,8 @@ class History(dict[str, Floats]):
     """What `minimize` returns as ``history``: arrays over k = 0, ..., nit by name, and the method that made the run.
 
     Args:
-        arrays: "fun", "grad_norm", "stationarity", "seconds".
+        arrays: "fun", "grad_norm", "stationarity" and "seconds"; for Algorithm 1 with momentum also "momentum", which
+            is φ(m^{k-1}).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
     """
@@ -40,12 +41,17 @@ class Recorder:
         self.seconds: list[float] = []
         self.stationarity: list[Floats] = []
         self.gradients: list[Array] = []
+        self.algorithm_1 = method.as_npgm if method.as_npgm and method.as_npgm.momentum else None
+        self.x: Array | None = None
+        self.momentum: list[Floats] = []
 
     def append(self, iterate: Iterate, seconds: float) -> None:
         """Record the present iterate."""
         self.fun.append(iterate.f.copy())
         self.grad_norm.append(iterate.grad_norm.copy())
         self.seconds.append(seconds)
+        if self.algorithm_1 is not None:
+            self._measure_momentum(iterate.x, self.algorithm_1.lr)
         if not isinstance(self.phi, Isotropic):
             self.gradients.append(self.xp.asarray(iterate.grad, copy=True))
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
@@ -60,9 +66,19 @@ class Recorder:
             self._measure()
             measure = np.reshape(np.concatenate(self.stationarity), grad_norm.shape)
         runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure}
+        if self.momentum:
+            runs["momentum"] = np.array(self.momentum)
         if not batch:
             runs = {name: values[:, 0] for name, values in runs.items()}
         return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps)
+
+    def _measure_momentum(self, x: Array, lr: float) -> None:
+        last, self.x = self.x, self.xp.asarray(x, copy=True)
+        m = (self.x if last is None else last) - self.x
+        value = self.phi(m / lr, axis=-1)
+        # rounding of x may carry m out of a bounded domain, at whose boundary it is
+        inside = self.phi(m * ((1.0 - 1e-6) / lr), axis=-1) if self.phi.radius < math.inf else value
+        self.momentum.append(to_host(self.xp.where(self.xp.isfinite(value), value, inside)))
 
     def _measure(self) -> None:
         if self.gradients:

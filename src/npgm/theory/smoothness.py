@@ -7,6 +7,7 @@ empirical.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -21,10 +22,14 @@ import scipy.sparse.linalg
 from npgm import _validate
 from npgm._array import Floats
 from npgm.references import Reference, as_reference
+from npgm.theory.certify.rounding import resolution as resolve
 from npgm.theory.oracles import Hvp, as_oracle
 
 Operator = Callable[[Floats], Floats]
 
+Kind = Literal["lower estimate", "upper estimate", "not converged"]
+
+_CONVERGED = 0.1
 _DENSE = 32
 """Up to this dimension the matrix is formed: n products, no iteration."""
 
@@ -35,17 +40,23 @@ class Estimate:
 
     Args:
         value: the estimate over all points.
-        kind: ``"lower estimate"`` of a supremum, or ``"upper estimate"`` of an infimum; never a bound of it.
+        kind: ``"lower estimate"`` of a supremum, or ``"upper estimate"`` of an infimum; never a bound of it. ``"not
+            converged"`` if a residual is above a tenth: the value there is a lower bound that says nothing, such as a
+            negative one, and more products are needed.
         at_points: the value at each point.
         products: the number of Hessian-vector products.
         cost: the time of the whole estimate, in evaluations of the gradient; NaN if no product was needed.
+        residuals: ‖Av - θv‖/|θ| at each point, for the symmetric operator A of which the estimate is the largest
+            eigenvalue, and its Ritz pair (θ, v), ‖v‖ = 1; empty if there is none. An eigenvalue, if not the largest
+            one, lies within this share of θ.
     """
 
     value: float
-    kind: Literal["lower estimate", "upper estimate"]
+    kind: Kind
     at_points: Floats = field(repr=False)
     products: int = 0
     cost: float = np.nan
+    residuals: Floats = field(default_factory=lambda: np.empty(0), repr=False)
 
 
 def anisotropic_smoothness(
@@ -57,7 +68,10 @@ def anisotropic_smoothness(
     rtol: float = 1e-3,
     seed: int = 0,
 ) -> Estimate:
-    """Estimate L_a = sup λ_max(∇²φ*(∇f) ∇²f), the least L of the descent inequality (4), from below.
+    """Estimate L_a = sup λ_max(∇²φ*(∇f) ∇²f) from below.
+
+    Under mild conditions on φ (Lemma 2.5 of Oikonomidis et al., 2025), which all kernels of the package but pow and
+    huber meet, f satisfies the descent inequality (4) with every L > L_a.
 
     The product of two symmetric matrices has the eigenvalues of D^½ H D^½ with D = ∇²φ*(∇f(x)) and H = ∇²f(x), of
     which the largest signed one is taken. Up to 32 variables the matrix is formed. Beyond, LOBPCG finds it within a
@@ -143,18 +157,20 @@ def _largest(
     n = points.shape[1]
     noise: Floats = np.random.default_rng(seed).standard_normal(n) / n**0.5
     start = noise
-    values, products = [], 0
+    values, residuals, products = [], [], 0
     gradient_seconds = _seconds(lambda: oracle.gradient(points[0]))
     began = time.perf_counter()
     for x in points:
         grad, hvp = oracle.linearize(x)
-        value, vector, count = _eigenvalue(operator(grad, hvp), n, start, limit, rtol)
+        value, vector, residual, count = _eigenvalue(operator(grad, hvp), n, start, limit, rtol)
         start = vector + noise  # the last vector alone may be one of a smaller eigenvalue here, and then stay so
         values.append(transform(value))
+        residuals.append(residual / abs(value) if value else math.inf if residual else 0.0)
         products += count * products_each
     cost = (time.perf_counter() - began) / gradient_seconds
-    at_points = np.array(values)
-    return Estimate(float(np.max(at_points)), "lower estimate", at_points, products, cost)
+    at_points, relative = np.array(values), np.array(residuals)
+    kind: Kind = "lower estimate" if np.all(relative <= _CONVERGED) else "not converged"
+    return Estimate(float(np.max(at_points)), kind, at_points, products, cost, relative)
 
 
 def _seconds(work: Callable[[], Any]) -> float:
@@ -168,13 +184,15 @@ def _seconds(work: Callable[[], Any]) -> float:
     return max(sorted(times)[1], 1e-9)
 
 
-def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol: float) -> tuple[float, Floats, int]:
-    """Return the largest eigenvalue of a symmetric operator, its vector, and the number of applications."""
+def _eigenvalue(
+    apply: Operator, n: int, start: Floats, limit: int | None, rtol: float
+) -> tuple[float, Floats, float, int]:
+    """Return the largest eigenvalue of a symmetric operator, its vector and residual, and how often it was applied."""
     if n <= _DENSE:
         matrix = np.stack([apply(unit) for unit in np.eye(n)], axis=1)
         _finite(matrix)
         values, vectors = scipy.linalg.eigh(0.5 * (matrix + matrix.T))
-        return float(values[-1]), vectors[:, -1], n
+        return float(values[-1]), vectors[:, -1], 0.0, n
     count = 0
 
     def matvec(v: Floats) -> Floats:
@@ -186,23 +204,27 @@ def _eigenvalue(apply: Operator, n: int, start: Floats, limit: int | None, rtol:
     image = matvec(start)
     size = float(np.linalg.norm(image))
     if size == 0.0:  # a quotient of 0, where neither method can start
-        return 0.0, np.zeros(n), count
+        return 0.0, np.zeros(n), 0.0, count
     if limit is None:
         values, vectors = scipy.sparse.linalg.eigsh(linear, k=1, which="LA", v0=start, tol=rtol)
-        return float(values[0]), vectors[:, 0], count
+        value, vector = float(values[0]), vectors[:, 0]
+        return value, vector, float(np.linalg.norm(matvec(vector) - value * vector)), count
     # from the image, since a random vector of a large space is almost orthogonal to the one that is sought
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # that the limit was reached
-        _, vectors, history = scipy.sparse.linalg.lobpcg(
+        _, vectors, quotients, norms = scipy.sparse.linalg.lobpcg(
             linear,
             (image / size)[:, None],
             largest=True,
             maxiter=max(limit - 4, 1),
             tol=rtol * size / float(np.linalg.norm(start)),
             retLambdaHistory=True,
+            retResidualNormsHistory=True,
         )
     # the vector returned is the one of least residual; each value is a Rayleigh quotient, and the largest the best
-    return float(np.max(np.concatenate([np.ravel(value) for value in history]))), vectors[:, 0], count
+    best = int(np.argmax(np.concatenate([np.ravel(value) for value in quotients])))
+    residual = float(np.ravel(norms[min(best, len(norms) - 1)])[0])
+    return float(np.ravel(quotients[best])[0]), vectors[:, 0], residual, count
 
 
 def _finite(values: Floats) -> Floats:
@@ -239,23 +261,27 @@ def l0_l1_fit(gradient_norms: Any, hessian_norms: Any) -> tuple[float, float]:
     return float(solution.x[0]), float(solution.x[1])
 
 
-def pl_constant(values: Any, stationarity: Any, minimum: float) -> Estimate:
-    """Estimate the μ of Definition 2.3, inf φ(∇φ*(∇f)) / (f - min f), from above.
+def pl_constant(values: Any, stationarity: Any, minimum: float, *, resolution: float | None = None) -> Estimate:
+    """Estimate the μ of Definition 2.3, inf φ(∇φ*(∇f)) / (f - inf f), from above.
+
+    Points at which f - inf f is lost in rounding have no part in it, and elsewhere the quotient is the largest that
+    rounding allows.
 
     Args:
         values: f at the points, such as ``history["fun"]``.
         stationarity: φ(∇φ*(∇f)) at the same points, such as ``history["stationarity"]``.
-        minimum: min f, or a lower bound of it, with which the quotients come out smaller.
+        minimum: inf f itself: with a lower bound the quotients would not be above μ.
+        resolution: the error of a value of f; by default that of `npgm.theory.certify.resolution`.
 
     Raises:
-        ValueError: if f is nowhere above ``minimum``, or below it.
+        ValueError: if f is nowhere above ``minimum`` by more than rounding, or below it.
     """
-    gap, measure = np.ravel(np.asarray(values) - minimum), np.ravel(np.asarray(stationarity))
-    if (gap < 0.0).any():
-        raise ValueError(f"f is below minimum = {minimum!r} at one of the points")
-    if not (gap > 0.0).any():
-        raise ValueError(f"f is nowhere above minimum = {minimum!r}")
-    quotients = measure[gap > 0.0] / gap[gap > 0.0]
+    f, measure = (np.ravel(np.asarray(v, dtype=np.float64)) for v in (values, stationarity))
+    rho = resolve(f, minimum, given=resolution)
+    known = f - minimum > 2.0 * rho
+    if not known.any():
+        raise ValueError(f"f is nowhere above minimum = {minimum!r} by more than the rounding of its values, {rho:.3g}")
+    quotients = measure[known] / (f[known] - minimum - rho)
     return Estimate(float(np.min(quotients)), "upper estimate", quotients)
 
 
@@ -300,9 +326,6 @@ def sharpness(
         start: an estimate of the eigenvector, of the shape of ``x``, such as the result at a nearby point.
         rtol: the relative accuracy of the eigenvalue; the value found is a lower bound up to it.
     """
-    operator = scipy.sparse.linalg.LinearOperator(
-        (x.size, x.size), matvec=lambda d: hvp(x, d.reshape(x.shape)).ravel(), dtype=x.dtype
-    )
-    v0: Floats = np.random.default_rng(0).standard_normal(x.size) if start is None else start.ravel()
-    values, vectors = scipy.sparse.linalg.eigsh(operator, k=1, which="LA", v0=v0, tol=rtol)
-    return float(values[0]), vectors[:, 0].reshape(x.shape)
+    v0: Floats = np.random.default_rng(0).standard_normal(x.size) if start is None else np.ravel(start)
+    value, vector, _, _ = _eigenvalue(lambda d: hvp(x, d.reshape(x.shape)).ravel(), x.size, v0, None, rtol)
+    return value, vector.reshape(x.shape)

@@ -1,0 +1,47 @@
+"""The descent inequality between points."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npgm import _validate
+from npgm._array import Floats
+from npgm.references import Reference, as_reference
+
+Function = Callable[[Floats], tuple[Any, Floats]]
+
+
+def descent(function: Function, reference: Reference | str, points: Any, smoothness: float) -> Floats:
+    """Return the slack of the descent inequality (4) between each of the points and the next one, both ways.
+
+    f(y) <= f(x) + (1/L) [φ(L (y - x) + ∇φ*(∇f(x))) - φ(∇φ*(∇f(x)))]: right side minus left side, +∞ where the
+    argument leaves the domain of φ. Negative beyond rounding, it refutes L.
+
+    Args:
+        function: f and ∇f at a vector of shape (n,).
+        reference: φ.
+        points: of shape (k + 1, n), such as the iterates of a run.
+        smoothness: L.
+
+    Returns:
+        An array of shape (k, 2): from x^j to x^{j+1}, and back.
+    """
+    phi, L = as_reference(reference), _validate.positive("smoothness", smoothness)
+    points = np.asarray(points, dtype=np.float64)
+    if points.ndim != 2 or points.shape[0] < 2:
+        raise ValueError(f"points must have shape (k + 1, n) with k >= 1, not {points.shape}")
+    pairs = [function(x) for x in points]
+    values = np.array([float(value) for value, _ in pairs])
+    u = phi.precondition(np.stack([grad for _, grad in pairs]), axis=-1)
+    measure = phi.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
+
+    def slack(source: slice, target: slice) -> Floats:
+        model = phi(L * (points[target] - points[source]) + u[source], axis=-1) - measure[source]
+        difference: Floats = values[source] + model / L - values[target]
+        return difference
+
+    with np.errstate(over="ignore"):
+        return np.stack([slack(slice(None, -1), slice(1, None)), slack(slice(1, None), slice(None, -1))], axis=1)

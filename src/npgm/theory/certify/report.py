@@ -1,0 +1,154 @@
+"""A bound with what it bounds, and all of them for a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from npgm._array import Floats
+from npgm._files import replacing
+from npgm.solvers import History
+from npgm.theory.bounds import AssumptionError, Bound
+
+_RTOL = 1e-9
+
+Trials = dict[str, Callable[[], Bound]]
+"""By theorem, what checks its assumptions and returns its bound."""
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A bound and what it bounds.
+
+    Args:
+        bound: the bound at each k.
+        observed: the quantity at each k; for a stochastic run, its mean over the seeds. NaN where it was not observed.
+        margin: by how much rounding, or chance where it is a mean over seeds, may carry it above the bound.
+    """
+
+    bound: Bound
+    observed: Floats = field(repr=False)
+    margin: Floats = field(repr=False)
+
+    @property
+    def slack(self) -> Floats:
+        """The bound minus the observed quantity at each k."""
+        return self.bound.values - self.observed
+
+    @property
+    def ratio(self) -> float:
+        """The largest quotient of the observed quantity and the bound with its margin; at most 1 if it held."""
+        allowed, observed = self.bound.values + self.margin, self.observed
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = np.where(observed <= 0.0, 0.0, observed / allowed)
+        return float(np.max(ratios, initial=0.0, where=~np.isnan(allowed + observed)))
+
+    @property
+    def holds(self) -> bool:
+        """Whether the bound held at each k, up to the margin."""
+        return self.ratio <= 1.0 + _RTOL
+
+
+@dataclass(frozen=True)
+class Report:
+    """The certificates of a run, and the theorems that do not apply to it.
+
+    Args:
+        certificates: one for each theorem that applies.
+        refused: for each other one, which assumption fails.
+    """
+
+    certificates: list[Certificate]
+    refused: dict[str, str]
+
+    @property
+    def verdict(self) -> Literal["holds", "violated", "undecided"]:
+        """Whether every bound held; undecided where none applies."""
+        if not self.certificates:
+            return "undecided"
+        return "holds" if all(certificate.holds for certificate in self.certificates) else "violated"
+
+    @property
+    def holds(self) -> bool:
+        """Whether a bound applies, and every one held."""
+        return self.verdict == "holds"
+
+    def plot(self, path: str | Path) -> None:
+        """Draw each bound (dashed) and the observed quantity (solid) against the iteration; needs Matplotlib.
+
+        A bound is drawn thin where it is vacuous.
+        """
+        import matplotlib.figure
+
+        quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
+        figure = matplotlib.figure.Figure(figsize=(5.0 * max(len(quantities), 1), 3.6), layout="constrained")
+        for ax, quantity in zip(
+            figure.subplots(1, max(len(quantities), 1), squeeze=False)[0], quantities, strict=False
+        ):
+            shown = [c for c in self.certificates if c.bound.quantity == quantity]
+            said = ~np.isnan(shown[0].observed)
+            k, marker = np.flatnonzero(said), "" if said.sum() > len(said) / 2 else "o"
+            ax.plot(k, shown[0].observed[said], marker=marker, color="black", label="observed")
+            for i, certificate in enumerate(shown):
+                values = certificate.bound.values
+                label = f"{certificate.bound.theorem} ({certificate.bound.provenance})"
+                ax.plot(k, values[said], color=f"C{i}", linestyle="--", linewidth=0.7)
+                useful = np.where(certificate.bound.vacuous, np.nan, values)[said]
+                ax.plot(k, useful, f"C{i}", linestyle="--", marker=marker, label=label)
+            ax.set(yscale="log", xlabel="iteration", title=quantity)
+            ax.grid(alpha=0.3)
+            ax.legend(fontsize="small")
+        path = Path(path)
+        with replacing(path) as file:
+            figure.savefig(file, format=path.suffix.removeprefix(".") or "png")
+
+
+def check(history: object) -> None:
+    """Check that a history is one, and knows its method."""
+    if not isinstance(history, History):
+        raise TypeError(
+            "history must be that of npgm.minimize(..., history=True), or an npgm.solvers.History, which knows the "
+            f"method of the run, not {type(history).__name__}"
+        )
+
+
+def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], assume: Callable[[str], None]) -> Report:
+    """Return what the theorems say.
+
+    Args:
+        trials: the theorems.
+        observe: returns the quantity that a bound is on, with its margin.
+        assume: raises an `AssumptionError` where a theorem is not about the run at all.
+    """
+    certificates, refused = [], {}
+    for name, trial in trials.items():
+        try:
+            assume(name)
+            bound = trial()
+            certificates.append(Certificate(bound, *observe(bound)))
+        except AssumptionError as error:
+            refused[name] = str(error)
+    return Report(certificates, refused)
+
+
+def algorithm_1(theorem: str, history: History) -> None:
+    """Check that the run is one of the paper's Algorithm 1."""
+    if history.method.as_npgm is None:
+        raise AssumptionError(theorem, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
+
+
+def without_momentum(theorem: str, momentum: float) -> None:
+    """Check that β = 0."""
+    if momentum > 0.0:
+        raise AssumptionError(theorem, "β = 0", f"β = {momentum:g}")
+
+
+def known_minimum(theorem: str, minimum: float, exact: bool) -> None:
+    """Check that inf f is known, and not only a lower bound of it."""
+    if not exact:
+        found = f"minimum = {minimum!r} is a lower bound; say exact=True if it is inf f"
+        raise AssumptionError(theorem, "inf f, for a bound on f - inf f", found)

@@ -1,0 +1,118 @@
+"""Deterministic runs held to the theorems."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from npgm._array import Floats
+from npgm.references import Isotropic, Reference
+from npgm.solvers import History
+from npgm.theory import bounds
+from npgm.theory.bounds import AssumptionError, Bound
+from npgm.theory.certify.report import Report, Trials, algorithm_1, check, known_minimum, report, without_momentum
+from npgm.theory.certify.rounding import gap as gap_above
+from npgm.theory.certify.rounding import resolution as resolve
+
+
+def deterministic(
+    history: History,
+    *,
+    smoothness: float,
+    lipschitz: float | None = None,
+    pl: float | None = None,
+    minimum: float,
+    exact: bool = False,
+    resolution: float | None = None,
+    convex: bool = False,
+    distance: float | None = None,
+) -> Report:
+    """Hold a run to every theorem of the paper, and to the derived ones.
+
+    γ, β and φ are those of the history's own method; one that is not Algorithm 1 is refused by every theorem.
+
+    Args:
+        history: that of ``npgm.minimize(..., history=True)``, of one run.
+        smoothness: L of the descent inequality (4).
+        lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorem 2.7.
+        pl: the PL constant μ, for Theorem 2.4.
+        minimum: inf f, or a lower bound of it.
+        exact: whether ``minimum`` is inf f itself. A bound on f - inf f, as of Theorem 2.4, is refused else.
+        resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
+        convex: whether f is convex.
+        distance: the distance of the start from a minimiser, for the bound of an isotropic φ on a convex f.
+
+    Raises:
+        TypeError, ValueError: if ``history`` does not know its method, or is not that of one run; or if f falls below
+            ``minimum``.
+    """
+    check(history)
+    phi, lr = history.method.measure, history.method.lr
+    momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
+    fun, norms, measure = (_series(history, name) for name in ("fun", "grad_norm", "stationarity"))
+    rho = resolve(fun, minimum, eps=history.eps, given=resolution)
+    gap = gap_above(fun, minimum)
+    # every bound increases with D0, which is known up to ρ
+    step: dict[str, Any] = {"smoothness": smoothness, "lr": lr, "gap": float(gap[0]) + rho}
+    run = {**step, "iterations": fun.size - 1}
+    heavy: dict[str, Any] = {**run, "momentum": momentum}
+
+    def base() -> Bound:
+        without_momentum("The base bound", momentum)
+        return bounds.base_method(phi, **run)
+
+    trials: Trials = {"The base bound": base, "Theorem 2.2": lambda: bounds.theorem_2_2(phi, **heavy)}
+    if pl is not None:
+        trials["Theorem 2.4"] = lambda: bounds.theorem_2_4(phi, pl=pl, **heavy)
+        trials["Theorem 2.4, refined"] = lambda: bounds.theorem_2_4(phi, pl=pl, refined=True, **heavy)
+    if lipschitz is not None:
+        also: dict[str, Any] = {**heavy, "lipschitz": lipschitz, "first": float(measure[0])}
+        trials["Theorem 2.7"] = lambda: bounds.theorem_2_7(phi, **also)
+        trials["Theorem 2.7, tight"] = lambda: bounds.theorem_2_7(phi, tight=True, **also)
+    if convex and momentum == 0.0:
+        trials["The convex bound on φ*(∇f)"] = lambda: bounds.convex_conjugate(phi, convex=True, **run)
+        if distance is not None:
+            trials["The convex bound on f"] = lambda: bounds.convex_isotropic(
+                phi, convex=True, distance=distance, gradient_norms=norms, **step
+            )
+
+    def lyapunov(bound: Bound) -> Floats:
+        known_minimum(bound.theorem, minimum, exact)
+        if bound.weight == 0.0 or "momentum" not in history:
+            return gap
+        return bound.weight * lr * _series(history, "momentum") + gap
+
+    quantities: dict[str, Callable[[Bound], Floats]] = {
+        "mean stationarity": lambda bound: np.cumsum(measure) / np.arange(1, measure.size + 1),
+        "mean stationarity from 1": lambda bound: np.concatenate(
+            [[np.nan], np.cumsum(measure[1:]) / np.arange(1, measure.size)]
+        ),
+        "gap": lyapunov,
+        "conjugate": lambda bound: _conjugate(phi, norms),
+    }
+
+    def observe(bound: Bound) -> tuple[Floats, Floats]:
+        rounding = 64.0 * history.eps * np.abs(bound.values)
+        return quantities[bound.quantity](bound), rounding + (rho if bound.quantity == "gap" else 0.0)
+
+    return report(trials, observe, lambda theorem: algorithm_1(theorem, history))
+
+
+def _conjugate(phi: Reference, norms: Floats) -> Floats:
+    if not isinstance(phi, Isotropic):
+        raise AssumptionError(
+            "The convex bound on φ*(∇f)", "φ isotropic, to be observed in a history", f"φ is {phi.name}"
+        )
+    values: Floats = phi.conjugate(norms[:, None], axis=-1)
+    return values
+
+
+def _series(history: History, name: str) -> Floats:
+    if name not in history:
+        raise ValueError(f"history has no {name!r}; run minimize with history=True")
+    values = np.asarray(history[name], dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"history must be that of one run, but {name!r} has shape {values.shape}")
+    return values

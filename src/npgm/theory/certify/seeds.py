@@ -1,0 +1,210 @@
+"""Stochastic runs held to the theorems, in the mean over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.stats
+
+from npgm import _validate
+from npgm._array import Floats
+from npgm.references import Reference, as_reference
+from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
+from npgm.theory import bounds
+from npgm.theory.bounds import AssumptionError, Bound
+from npgm.theory.certify.report import Report, Trials, algorithm_1, check, known_minimum, report, without_momentum
+from npgm.theory.certify.rounding import gap as gap_above
+from npgm.theory.certify.rounding import resolution as resolve
+
+Function = Callable[[Floats], tuple[Any, Floats]]
+StochasticGradient = Callable[[np.random.Generator, Floats], Floats]
+
+_FALSE_ALARMS = 1e-3
+"""How often chance alone may make a certificate fail, were the means of the seeds normally distributed."""
+
+
+def simulate(
+    function: Function,
+    gradient: StochasticGradient,
+    reference: Reference | str,
+    start: Floats,
+    *,
+    lr: float,
+    iterations: int,
+    seeds: Sequence[int],
+    batch: int = 1,
+) -> History:
+    """Run x ← x - γ ∇φ*(g(x)) from ``start`` for each seed, and record what `stochastic` needs.
+
+    Args:
+        function: f and ∇f at a vector of shape (n,).
+        gradient: takes a generator and x to a stochastic gradient g(x).
+        reference: φ, or its name.
+        start: x^0, of shape (n,).
+        lr: γ.
+        iterations: the number of steps.
+        seeds: one run each.
+        batch: how many stochastic gradients a step takes the mean of.
+
+    Returns:
+        Arrays "fun" and "stationarity" of shape (iterations + 1, seeds), with the method.
+    """
+    method = NPGM(lr, reference=as_reference(reference))
+    phi, iterations = method.reference, _validate.count("iterations", iterations)
+    batch = _validate.count("batch", batch, least=1)
+    records = np.empty((2, iterations + 1, len(seeds)))
+    for column, seed in enumerate(seeds):
+        rng, x = np.random.default_rng(seed), np.array(start, dtype=np.float64)
+        for k in range(iterations + 1):
+            value, full = function(x)
+            records[:, k, column] = value, phi.stationarity(full)
+            if k < iterations:
+                x = x - method.lr * phi.precondition(sum(gradient(rng, x) for _ in range(batch)) / batch)
+    return History({"fun": records[0], "stationarity": records[1]}, method)
+
+
+def stochastic(
+    history: History,
+    *,
+    smoothness: float,
+    minimum: float,
+    exact: bool = False,
+    noise: float | None = None,
+    variance: float | None = None,
+    pl: float | None = None,
+    resolution: float | None = None,
+) -> Report:
+    """Hold stochastic runs, without momentum, to Theorems 3.1 and 3.5, in the mean over the seeds.
+
+    The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, a quantile of
+    Student's distribution such that a certificate fails by chance once in a thousand; one seed decides nothing. For
+    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the paper has no
+    stochastic theorem.
+
+    Args:
+        history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
+            gradient, and the method, as `simulate` returns them.
+        smoothness: L of the descent inequality (4).
+        minimum: inf f, or a lower bound of it.
+        exact: whether ``minimum`` is inf f itself, as Theorem 3.5 needs.
+        noise: σ² with E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² everywhere.
+        variance: σ² with E‖g - ∇f‖² <= σ² everywhere, in place of ``noise``, which then follows from Proposition 3.2.
+        pl: the PL constant μ, for Theorem 3.5.
+        resolution: the error of a value of f, as in `deterministic`.
+
+    Raises:
+        TypeError, ValueError: if ``history`` does not know its method, or not exactly one of ``noise`` and
+            ``variance`` is given; or if f falls below ``minimum``.
+        AssumptionError: if a variance is given, and φ does not turn it into a noise.
+    """
+    check(history)
+    if (noise is None) == (variance is None):
+        raise ValueError("exactly one of noise and variance must be given")
+    phi = history.method.measure
+    sigma2 = noise if variance is None else bounds.proposition_3_2(phi, variance)
+    fun, measure = _runs(history)
+    rho = resolve(fun, minimum, eps=history.eps, given=resolution)
+    gap = gap_above(fun, minimum)
+    run: dict[str, Any] = {
+        "smoothness": smoothness,
+        "lr": history.method.lr,
+        "gap": float(np.max(gap[0])) + rho,
+        "noise": sigma2,
+        "iterations": fun.shape[0] - 1,
+    }
+    trials: Trials = {"Theorem 3.1": lambda: bounds.theorem_3_1(phi, **run)}
+    if pl is not None:
+        trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, **run)
+
+    def observe(bound: Bound) -> tuple[Floats, Floats]:
+        if bound.quantity == "gap":
+            known_minimum(bound.theorem, minimum, exact)
+            return _mean(gap, rho)
+        return _mean(np.cumsum(measure, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
+
+    return report(trials, observe, lambda theorem: _assume(theorem, history))
+
+
+def growing_batches(
+    histories: Sequence[History],
+    *,
+    smoothness: float,
+    minimum: float,
+    variance: float,
+    resolution: float | None = None,
+) -> Report:
+    """Hold stochastic runs to Theorem 3.4: K iterations with a batch of K, for several K.
+
+    Args:
+        histories: for each K, that of ``simulate(..., iterations=K, batch=K)``, from one start and with one γ.
+        smoothness: L of the descent inequality (4).
+        minimum: inf f, or a lower bound of it.
+        variance: σ² with E‖g - ∇f‖² <= σ² everywhere for one stochastic gradient, and so σ²/K for the batch.
+        resolution: the error of a value of f, as in `deterministic`.
+
+    Returns:
+        One certificate, with an entry at K - 1 for each K.
+    """
+    if not histories:
+        raise ValueError("histories must hold at least one history")
+    for history in histories:
+        check(history)
+        if history.method != histories[0].method:
+            raise ValueError(f"histories must have one method, not {histories[0].method!r} and {history.method!r}")
+    first = histories[0]
+    last = max(len(_runs(history)[0]) for history in histories) - 1
+    observed, margin, D0 = np.full(last, np.nan), np.full(last, np.nan), 0.0
+    for history in histories:
+        fun, measure = _runs(history)
+        K = len(fun) - 1
+        if K < 1:
+            raise ValueError("a history of no iteration says nothing of Theorem 3.4")
+        rho = resolve(fun, minimum, eps=history.eps, given=resolution)
+        D0 = max(D0, float(np.max(gap_above(fun[0], minimum))) + rho)
+        if fun.shape[1] > 1:
+            mean, error = _mean(measure[:-1].mean(axis=0, keepdims=True), 0.0)
+            observed[K - 1], margin[K - 1] = mean[0], error[0]
+
+    def trial() -> Bound:
+        return bounds.theorem_3_4(
+            first.method.measure,
+            smoothness=smoothness,
+            lr=first.method.lr,
+            gap=D0,
+            variance=variance,
+            iterations=last - 1,
+        )
+
+    def assume(theorem: str) -> None:
+        for history in histories:
+            _assume(theorem, history)
+
+    return report({"Theorem 3.4": trial}, lambda bound: (observed, margin), assume)
+
+
+def _runs(history: History) -> tuple[Floats, Floats]:
+    for name in ("fun", "stationarity"):
+        if name not in history:
+            raise ValueError(f"history has no {name!r}; it must be one of npgm.theory.certify.simulate")
+    fun, measure = (np.asarray(history[name], dtype=np.float64) for name in ("fun", "stationarity"))
+    if fun.ndim != 2 or fun.shape != measure.shape:
+        raise ValueError(f"the history must have shape (iterations + 1, seeds), not {fun.shape} and {measure.shape}")
+    return fun, measure
+
+
+def _assume(theorem: str, history: History) -> None:
+    algorithm_1(theorem, history)
+    without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
+    seeds = _runs(history)[0].shape[1]
+    if seeds < 2:
+        raise AssumptionError(theorem, "two seeds at least, since it is about an expectation", f"there is {seeds}")
+
+
+def _mean(samples: Floats, rounding: float) -> tuple[Floats, Floats]:
+    """Return the mean over the seeds at each k, and by how much chance and rounding may carry it too far."""
+    rows, seeds = samples.shape
+    quantile = float(scipy.stats.t.isf(_FALSE_ALARMS / rows, seeds - 1))
+    return samples.mean(axis=1), quantile * samples.std(axis=1, ddof=1) / seeds**0.5 + rounding
