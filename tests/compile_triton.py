@@ -19,7 +19,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from npgm.torch import fused  # noqa: F401  defines the operators
+from npgm.torch.options import Rule
 from npgm.torch.triton import driver as steps
 
 TARGET = GPUTarget("cuda", 80, 32)
@@ -65,46 +65,40 @@ def inspect(asm: dict[str, object]) -> dict[str, object]:
     }
 
 
-def step(kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False) -> None:
+def told(kernel: str, **changes: object) -> dict[str, object]:
+    rule = Rule(kernel, (), kernel == "", False, False, 2.0, 0.9, 0.0, 0.1, True)._replace(**changes)
+    return dict(zip(("phi", "rule"), rule.encode(), strict=True))
+
+
+def move(kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False) -> None:
     x, g = (torch.zeros(10, dtype=dtype) for _ in range(2))
     factors = None if kernel else torch.ones((), dtype=torch.float64)
     scale, keep = (None, None) if plain else (torch.ones(()), torch.ones((), dtype=torch.bool))
-    steps.step_(
-        [x],
-        [g],
-        [] if momentum is None else [torch.zeros(10, dtype=momentum)],
-        factors,
-        torch.ones((), dtype=torch.float64),
-        scale,
-        keep,
-        kernel=kernel,
-        kernel_parameters=[],
-        scale=2.0,
-        weight=0.1,
-        coupled_decay=0.0 if plain else 0.1,
-        decoupled_decay=0.1,
-        maximize=True,
-    )
+    ms = [] if momentum is None else [torch.zeros(10, dtype=momentum)]
+    lr = torch.ones((), dtype=torch.float64)
+    for before in (False, True)[: 1 + len(ms)]:
+        rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)
+        steps.move([x], [g], ms, factors, lr, scale, keep, **rule)
 
 
 def main() -> None:
     global case
     driver.set_active(Absent())
     JITFunction.run = compile_only
-    kernels = sorted(kernel.__name__ for kernel in steps.KERNELS)
+    kernels = sorted(steps.KERNELS)
     for dtype in (torch.float32, torch.float64):
         for kernel in kernels:
             case = f"{kernel} {str(dtype).removeprefix('torch.')}"
-            step(kernel, dtype, dtype)
+            move(kernel, dtype, dtype)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         case = f"norms {str(dtype).removeprefix('torch.')}"
         x = torch.zeros(10, dtype=dtype)
-        steps.norms([x], [x], None, maximize=False, decay=0.0, per_tensor=False)
-        steps.norms([x], [x], torch.ones(()), maximize=True, decay=0.1, per_tensor=True)
+        steps.measure([x], [x], [], None, **told(""))
+        steps.measure([x], [x], [x], torch.ones(()), **told("", coupled_decay=0.1, per_tensor=True, before=True))
         case = f"isotropic {str(dtype).removeprefix('torch.')}"
-        step("", dtype, dtype)
-        step("", dtype, plain=True)
-        step("", dtype, torch.promote_types(dtype, torch.float32))
+        move("", dtype, dtype)
+        move("", dtype, plain=True)
+        move("", dtype, torch.promote_types(dtype, torch.float32))
     json.dump(list(compiled.values()), sys.stdout, indent=1)
 
 

@@ -86,14 +86,18 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
         largest = xp.sum(y, axis=axis, keepdims=True)
     else:
         largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
-    capped = xp.clip(largest, None, 0.125 * float(xp.finfo(y.dtype).max))
-    m = xp.where((largest > 0) & xp.isfinite(largest), capped, xp.ones_like(largest))
+    m = xp.clip(divisor(xp, largest), None, 0.125 * float(xp.finfo(y.dtype).max))
     z = y / m
     squares = _sum_of_squares(xp, z, axis)
     nonzero = squares != 0
     # sqrt has no derivative at zero, and an unselected branch must not hand its NaN to automatic differentiation
     q = xp.where(nonzero, xp.sqrt(xp.where(nonzero, squares, xp.ones_like(squares))), xp.zeros_like(squares))
     return z, m, q
+
+
+def divisor(xp: Namespace, largest: Array) -> Array:
+    """Return what to divide by lest squares overflow: max|y|, and 1 where that is zero or not finite."""
+    return xp.where((largest > 0) & xp.isfinite(largest), largest, xp.ones_like(largest))
 
 
 def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:

@@ -24,7 +24,7 @@ from npgm.solvers.objective import Objective
 if not _native.available():
     pytest.skip("npgm was built without its native module", allow_module_level=True)
 
-KERNELS = [getattr(npgm.kernels, name)() for name in _native.core().kernels] + [npgm.Power(3.0), npgm.Huber(0.1)]
+KERNELS = [npgm.kernels.registry[key]() for key in _native.core().kernels] + [npgm.Power(3.0), npgm.Huber(0.1)]
 RULES = {
     "gd": [{}],
     "gdm": [{"momentum": 0.9}],
@@ -276,7 +276,7 @@ def test_a_stepper_that_does_not_exist_is_refused():
     core, phi = _native.core(), {"scale": 1.0, "isotropic": True}
     with pytest.raises(ValueError, match="step in float32 and float64"):
         core.nesterov(1, 3, "float16", lr=0.1)
-    with pytest.raises(ValueError, match="no native step for the kernel Sine"):
-        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Sine", kernel_parameters=[], **phi)
-    with pytest.raises(ValueError, match="no native step for the kernel Huber with 0 parameters"):
-        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="Huber", kernel_parameters=[], **phi)
+    with pytest.raises(ValueError, match="no fused step for the kernel sine"):
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="sine", kernel_parameters=[], **phi)
+    with pytest.raises(ValueError, match="no fused step for the kernel huber with 0 parameters"):
+        core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="huber", kernel_parameters=[], **phi)

@@ -150,7 +150,7 @@ def test_fused_is_the_default_and_uses_the_operators_for_cuda():
     params = parameters("cuda")
     gradients(params, 0)
     IHGD(params, lr=0.1, fused=True)  # says what is missing, if anything is
-    assert "cuda" in fused._KERNELS
+    assert "cuda" in fused.KERNELS
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         IHGD(params, lr=0.1).step()
     assert {"npgm::norms", "npgm::step_"} <= {event.key for event in profile.key_averages()}

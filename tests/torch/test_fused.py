@@ -16,6 +16,8 @@ from npgm import _native, references
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD
 from npgm.torch import fused as fused_path
+from npgm.torch.options import Rule
+from npgm.torch.paths import native
 from steps import check_step_of_extreme_size
 
 if not _native.available():
@@ -34,7 +36,7 @@ class Calls(TorchDispatchMode):
         self.native, self.tensors, self.other = 0, 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.npgm.step_.default:
+        if func is torch.ops.npgm.move_.default:
             self.native += 1
             self.tensors += len(args[0])
         if func.__name__ in ("lerp_.Scalar", "lerp_.Tensor", "sub_.Tensor", "add_.Tensor"):
@@ -85,6 +87,7 @@ def assert_close(got, want, dtype, atol):
         {"scope": "tensor"},
         {"lr": torch.tensor([0.05], dtype=torch.float64)},
         {"nonfinite": "skip"},
+        {"momentum_order": "before", "weight_decay": 0.1},
     ],
     ids=str,
 )
@@ -98,22 +101,24 @@ def test_steps_are_those_of_the_loop(name, dtype, options):
 @pytest.mark.parametrize("name", FUSED)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("momentum_dtype", [None, torch.float32])
-def test_low_precision_is_that_of_the_loop_up_to_one_rounding(name, dtype, momentum_dtype):
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_low_precision_is_that_of_the_loop_up_to_one_rounding(name, dtype, momentum_dtype, order):
     # later steps go on from a number that was rounded the other way
-    got, want = (trajectory({"fused": fused}, dtype, 1, name, momentum_dtype=momentum_dtype, weight_decay=0.1) for fused in (True, False))  # fmt: skip
+    options = {"momentum_dtype": momentum_dtype, "momentum_order": order, "weight_decay": 0.1}
+    got, want = (trajectory({"fused": fused}, dtype, 1, name, **options) for fused in (True, False))
     for a, b in zip(got[0] + got[1], want[0] + want[1], strict=True):
         assert a.dtype == b.dtype
         torch.testing.assert_close(a, b, rtol=torch.finfo(a.dtype).eps, atol=1e-6)
 
 
 def test_it_is_chosen_where_it_can_be():
-    for fused, foreach, native in [(None, None, True), (True, None, True), (True, False, True), (False, None, False), (None, False, False), (None, True, False)]:  # fmt: skip
+    for fused, foreach, once in [(None, None, True), (True, None, True), (True, False, True), (False, None, False), (None, False, False), (None, True, False)]:  # fmt: skip
         params = parameters()
         set_gradients(params, 0)
         with Calls() as calls:
             IHGD(params, lr=0.1, momentum=0.9, fused=fused, foreach=foreach).step()
-        assert (calls.native, calls.tensors) == ((1, len(params)) if native else (0, 0))
-        assert (calls.other == 0) == (native or foreach is True)
+        assert (calls.native, calls.tensors) == ((1, len(params)) if once else (0, 0))
+        assert (calls.other == 0) == (once or foreach is True)
 
 
 @pytest.mark.parametrize("fused", [None, True])
@@ -131,8 +136,8 @@ def test_memory_in_another_order_goes_by_the_loop(fused, name):
             optimizer.step()
         return params, calls.tensors
 
-    (got, native), (want, none) = build({"fused": fused}), build({"fused": False})
-    assert (native, none) == (1, 0)
+    (got, moved), (want, none) = build({"fused": fused}), build({"fused": False})
+    assert (moved, none) == (1, 0)
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b)
 
@@ -176,7 +181,7 @@ def test_options_that_it_cannot_meet_are_refused_at_construction(monkeypatch):
     for options, message in [
         ({"foreach": True}, "`fused` and `foreach` cannot be `True` together"),
         ({"differentiable": True}, "`fused` does not support `differentiable`"),
-        ({"reference": npgm.Separable(Mine())}, "has no separable step for the kernel .*it has: Artanh, Cosh, "),
+        ({"reference": npgm.Separable(Mine())}, "has no step for Separable.*, and separable ones of: artanh, cosh, "),
     ]:
         with pytest.raises(ValueError, match=message):
             NPGM(params, 0.1, fused=True, **options)
@@ -184,11 +189,11 @@ def test_options_that_it_cannot_meet_are_refused_at_construction(monkeypatch):
         NPGM(params, 0.1, fused=1)
 
     # which an isotropic φ does not need, and which is not asked for by default
-    for options, native in [({"reference": npgm.Isotropic(Mine()), "fused": True}, 1), ({"reference": npgm.Separable(Mine())}, 0)]:  # fmt: skip
+    for options, count in [({"reference": npgm.Isotropic(Mine()), "fused": True}, 1), ({"reference": npgm.Separable(Mine())}, 0)]:  # fmt: skip
         set_gradients(params, 0)
         with Calls() as calls:
             NPGM(params, 0.1, **options).step()
-        assert calls.native == native
+        assert calls.native == count
 
 
 def test_sparse_gradients_are_refused_by_name():
@@ -210,18 +215,19 @@ def test_parameters_that_share_memory_move_as_in_the_loop():
         SHGD(params, lr=0.1, weight_decay=0.5, fused=fused).step()
         outcomes.append(memory)
     torch.testing.assert_close(*outcomes)
-    p = torch.ones(3, requires_grad=True)
-    p.grad = p.detach()
-    with pytest.raises(ValueError, match="overlap in memory"):
-        SHGD([p], lr=0.1, fused=True).step()
+    for fused in (None, True):
+        p = torch.ones(3, requires_grad=True)
+        p.grad = p.detach()
+        SHGD([p], lr=0.1, fused=fused).step()
+        torch.testing.assert_close(p.detach(), 1 - 0.1 * torch.ones(3).asinh())
 
 
 @pytest.fixture(params=["exchange", "addresses"])
 def reading(request, monkeypatch):
     """The two ways of reading tensors: by DLPack's functions in C, and by attributes, for releases without them."""
     if request.param == "addresses":
-        monkeypatch.setattr(fused_path, "_EXCHANGE", None)
-    elif fused_path._EXCHANGE is None:
+        monkeypatch.setattr(native, "_EXCHANGE", None)
+    elif native._EXCHANGE is None:
         pytest.skip("this release of torch has no __dlpack_c_exchange_api__")
 
 
@@ -229,8 +235,8 @@ def reading(request, monkeypatch):
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
 def test_both_ways_of_reading_tensors_give_the_same_bits(dtype, name, monkeypatch):
     outcomes = []
-    for exchange in (fused_path._EXCHANGE, None):
-        monkeypatch.setattr(fused_path, "_EXCHANGE", exchange)
+    for exchange in (native._EXCHANGE, None):
+        monkeypatch.setattr(native, "_EXCHANGE", exchange)
         outcomes.append(trajectory({"fused": True}, dtype, 3, name, momentum_dtype=torch.promote_types(dtype, torch.float32)))  # fmt: skip
     for a, b in zip(*(params + momentum for params, momentum in outcomes), strict=True):
         assert torch.equal(a, b)
@@ -266,13 +272,13 @@ def test_both_ways_of_reading_tensors_give_the_same_bits(dtype, name, monkeypatc
 )
 def test_what_can_be_gone_through_together(parameter, gradient, momentum, together, reading):
     momentum = [] if momentum is None else [momentum]
-    assert (fused_path.gather([parameter], [gradient], momentum) is not None) == together
+    assert (native.tensors([parameter], [gradient], momentum) is not None) == together
     # and after one that can be
     other = torch.ones(2, dtype=parameter.dtype)
     others = [torch.ones(2, dtype=m.dtype) for m in momentum]
     if other.dtype in fused_path.DTYPES:
         groups = ([other, parameter], [other.clone(), gradient], others + momentum)
-        assert (fused_path.gather(*groups) is not None) == together
+        assert (native.tensors(*groups) is not None) == together
 
 
 def test_subclasses_and_lists_that_do_not_match_are_not_taken(reading):
@@ -282,15 +288,15 @@ def test_subclasses_and_lists_that_do_not_match_are_not_taken(reading):
     x = torch.ones(2)
     mine = x.as_subclass(Mine)
     for tensors in ([mine], [x], []), ([x], [mine], []), ([x], [x], [mine]):
-        assert fused_path.gather(*tensors) is None
+        assert native.tensors(*tensors) is None
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(x)
-        assert fused_path.gather([fake], [fake], []) is None
-    assert fused_path.gather([], [], []) is None
+        assert native.tensors([fake], [fake], []) is None
+    assert native.tensors([], [], []) is None
 
 
 def test_what_is_not_a_tensor_is_not_read():
-    if (exchange := fused_path._EXCHANGE) is not None:
+    if (exchange := native._EXCHANGE) is not None:
         x = torch.ones(2)
         assert exchange.tensors([x, x], [x], []) is None
         assert exchange.tensors([x], [x], [x, x]) is None
@@ -419,24 +425,15 @@ def test_autograd_knows_that_the_parameters_have_changed():
         loss.backward()
 
 
-def test_the_operators_meet_the_contract_of_torch():
+@pytest.mark.parametrize("before", [False, True])
+def test_the_operators_meet_the_contract_of_torch(before):
     params, gradients, momentum = ([torch.randn(4), torch.randn(2, 3)] for _ in range(3))
-    torch.library.opcheck(
-        torch.ops.npgm.norms, (params, gradients, None), {"maximize": False, "decay": 0.1, "per_tensor": True}
-    )
-    options = {
-        "kernel": "Power",
-        "kernel_parameters": [4.0],
-        "scale": 2.0,
-        "weight": 0.1,
-        "coupled_decay": 0.1,
-        "decoupled_decay": 0.0,
-        "maximize": True,
-    }
+    rule = Rule("pow", (4.0,), False, True, before, 2.0, 0.9, 0.1, 0.0, True)
+    assert Rule.decode(*rule.encode()) == rule
+    told = dict(zip(("phi", "rule"), rule.encode(), strict=True))
+    torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), told)
     lr = torch.tensor(0.1, dtype=torch.float64)
-    torch.library.opcheck(
-        torch.ops.npgm.step_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), options
-    )
+    torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), told)
 
 
 @pytest.mark.slow
@@ -463,7 +460,7 @@ def test_compiled_steps_keep_the_operators(name):
     for a, b in zip(eager, compiled, strict=True):
         torch.testing.assert_close(a, b)
     assert len(graphs) <= 2, "a float lr is compiled once more, and not for each of its values"
-    assert all(sum("npgm" in target and "step_" in target for target in targets) == 1 for targets in graphs)
+    assert all(sum("npgm" in target and "move_" in target for target in targets) == 1 for targets in graphs)
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])

@@ -1,8 +1,7 @@
 """Fused steps in C++ on memory of the CPU: the extension module `_core`, where the package was built with it.
 
 The arrays are given by the addresses of their entries, so that no array library is needed to build the module and none
-is preferred by it. Of what is computed, only the kernels are known here; `npgm.torch.fused` and `npgm.solvers` know the
-rest.
+is preferred by it. Of what is computed, only the kernels are known here; `npgm.torch` and `npgm.solvers` know the rest.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from dataclasses import fields
 from types import ModuleType
 
-from npgm import kernels
 from npgm.kernels import Kernel
 
 try:
@@ -38,11 +36,16 @@ def core() -> ModuleType:
     return _core
 
 
-def kernel_classes() -> frozenset[type[Kernel]]:
-    """Return the classes of `npgm.kernels` that the module has; none without it."""
-    return frozenset(getattr(kernels, name) for name in _core.kernels) if _core is not None else frozenset()
+def kernels() -> frozenset[str]:
+    """Return the keys of the kernels that the module has; none without it."""
+    return frozenset(_core.kernels) if _core is not None else frozenset()
 
 
-def kernel_arguments(kernel: Kernel) -> tuple[str, list[float]]:
-    """Return a kernel of `kernel_classes` as the module is told it: its name, and its parameters in their order."""
-    return type(kernel).__name__, [getattr(kernel, field.name) for field in fields(kernel)]  # type: ignore[arg-type]
+def kernel_arguments(kernel: Kernel) -> tuple[str, tuple[float, ...]]:
+    """Return a kernel as fused steps are told it: its key, and its parameters in the order of its fields.
+
+    The key is empty for a kernel that is not of the package, as that of a user's class may be anything.
+    """
+    if type(kernel).__module__.partition(".")[0] != __package__.partition(".")[0]:
+        return "", ()
+    return kernel.key, tuple(getattr(kernel, field.name) for field in fields(kernel))  # type: ignore[arg-type]

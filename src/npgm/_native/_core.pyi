@@ -1,8 +1,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-kernels: list[str]
-"""The names of the classes in `npgm.kernels` that have a separable step."""
+kernels: dict[str, int]
+"""The kernels of `npgm.kernels` that have a separable step, by key, with the numbers of their parameters."""
 dtypes: list[str]
 
 def instruction_sets() -> list[str]:
@@ -60,44 +60,57 @@ class Exchange:
         and momentum that are laid out as their parameters are, and dtypes that are the same for all of them.
         """
 
-def update(
-    tensors: Tensors,
-    *,
-    kernel: str,
-    kernel_parameters: Sequence[float],
-    factors: Sequence[float],
-    gradient_factor: float,
-    coupled_decay: float,
-    scale: float,
-    weight: float,
-    shrink: float,
-    lr: float,
-    threads: int,
+class Rule:
+    """What the options of a group make of its step."""
+
+    def __init__(self, key: str, numbers: Sequence[float]) -> None:
+        """Take it as `npgm.torch.options.Rule.encode` gives it; an isotropic one may do without a key.
+
+        Raises:
+            ValueError: if there is no such kernel, or it has another number of parameters.
+        """
+
+Norms = tuple[list[float], list[float]]
+"""max|y| and ‖y‖ / max|y| of all arrays together, or of each; the second is ‖y‖ where the first is 0 or not finite."""
+
+def measure(tensors: Tensors, rule: Rule, *, grad_scale: float = 1.0, threads: int) -> Norms:
+    """Return the norms of what φ is given: of y = sign ∇f / grad_scale + coupled_decay x, or of the next momentum.
+
+    They do not overflow, and do not depend on the number of threads.
+    """
+
+def move(
+    tensors: Tensors, rule: Rule, *, factors: Sequence[float], lr: float, grad_scale: float = 1.0, threads: int
 ) -> None:
     """Take one step of dense arrays, in place.
 
-    With y = gradient_factor ∇f + coupled_decay x and u = ∇φ*(y): m ← m + weight (u - m), x ← shrink x - lr m, with u in
-    the place of m where there is no momentum.
+    With y of `measure` and u = ∇φ*(y): m ← β m + (1-β) u, x ← (1 - lr decoupled_decay) x - lr m, with u in the place of
+    m where there is no momentum; or m ← β m + (1-β) y, and ∇φ*(m) in the place of m in the second.
 
     Args:
         tensors: the parameters x with their gradients and momentum.
-        kernel: one of `kernels` for a separable φ; empty for an isotropic one.
-        kernel_parameters: those of the kernel, in the order of the fields of its class.
-        factors: what an isotropic φ multiplies y by, one number for all arrays or one for each.
-        gradient_factor, coupled_decay, scale, weight, shrink, lr: as above; ``scale`` is that of a separable φ.
+        rule: the rest.
+        factors: what an isotropic φ multiplies by, one number for all arrays or one for each.
+        lr: as above.
+        grad_scale: as in `measure`.
         threads: the most threads to use. The result does not depend on it.
 
     Raises:
-        ValueError: if there is no such step, the kernel has another number of parameters, or an array shares memory
-            with its gradient or momentum. What it shares with others is written in the order of the arrays.
+        ValueError: if there is no such step, or an array shares memory with its gradient or momentum. What it shares
+            with others is written in the order of the arrays.
     """
 
-def measure(
-    tensors: Tensors, *, gradient_factor: float, coupled_decay: float, per_tensor: bool, threads: int
-) -> tuple[list[float], list[float]]:
-    """Return max|y| and ‖y‖ / max|y| for y of `update`, of all arrays together or of each.
+def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int) -> list[Norms]:
+    """Measure and move several groups, whose rules have a kernel each.
 
-    The second number is ‖y‖ where the first is zero or not finite. Neither overflows.
+    Args:
+        parts: of each group its arrays, its rule, its stepsize, a number that those groups have in common whose
+            gradients have one norm, and whether nothing at all moves if a gradient of the group is not finite.
+        grad_scale: as in `measure`.
+        threads: the most threads to use.
+
+    Returns:
+        the norms of the groups that have an isotropic φ or may be skipped; empty ones of the others.
     """
 
 class Stepper:

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 
 namespace npgm {
@@ -12,6 +13,7 @@ namespace {
 constexpr std::size_t block_size = 16384;
 // A thread takes so many entries at a time: enough to pay for the way to it, few enough to even out other load.
 constexpr std::size_t chunk_size = 8 * block_size;
+constexpr double largest_finite = std::numeric_limits<double>::max();
 
 std::size_t size_of(Dtype dtype) {
     switch (dtype) {
@@ -94,44 +96,42 @@ void check(Tensors const& tensors) {
         throw std::invalid_argument("momentum buffers and their dtype must be given together");
 }
 
-struct Range {
+struct Extent {
     std::uintptr_t first, last;
     bool written;
 };
 
-bool overlap(Range const& a, Range const& b) {
+bool overlap(Extent const& a, Extent const& b) {
     return (a.written || b.written) && a.first < b.last && b.first < a.last;
 }
 
-// Whether a tensor that is written shares memory with another: then they must be moved one after the other, as a loop
-// over them would. Within one tensor the result would depend on the instructions.
-bool overlaps(Tensors const& tensors) {
-    std::vector<Range> ranges;
-    ranges.reserve(3 * tensors.sizes.size());
+// Call `see(extents)` with the memory of each tensor, its gradient and its momentum.
+template <class See>
+void for_each_extents(Tensors const& tensors, See const& see) {
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
     for (std::size_t i = 0; i < tensors.sizes.size(); ++i) {
         if (tensors.sizes[i] == 0) continue;
-        auto const range = [&](std::uintptr_t address, std::size_t each, bool written) {
-            return Range{address, address + tensors.sizes[i] * each, written};
+        auto const extent = [&](std::uintptr_t address, std::size_t each, bool written) {
+            return Extent{address, address + tensors.sizes[i] * each, written};
         };
-        Range const parameter = range(tensors.parameters[i], bytes, true);
-        Range const gradient = range(tensors.gradients[i], bytes, false);
-        bool own = overlap(parameter, gradient);
-        if (!tensors.momentum.empty()) {
-            Range const momentum = range(tensors.momentum[i], momentum_bytes, true);
-            own = own || overlap(momentum, parameter) || overlap(momentum, gradient);
-            ranges.push_back(momentum);
-        }
-        if (own) throw std::invalid_argument("a parameter, its gradient and its momentum overlap in memory");
-        ranges.push_back(parameter);
-        ranges.push_back(gradient);
+        Extent const extents[] = {extent(tensors.parameters[i], bytes, true), extent(tensors.gradients[i], bytes, false),
+                                  extent(tensors.momentum.empty() ? 0 : tensors.momentum[i], momentum_bytes, true)};
+        see(std::span(extents, tensors.momentum.empty() ? 2 : 3));
     }
-    std::sort(ranges.begin(), ranges.end(), [](Range const& a, Range const& b) { return a.first < b.first; });
+}
+
+// Whether a tensor that is written shares memory with another: then they must be moved one after the other, as a loop
+// over them would.
+bool overlaps(Tensors const& tensors) {
+    std::vector<Extent> extents;
+    extents.reserve(3 * tensors.sizes.size());
+    for_each_extents(tensors, [&](std::span<Extent const> own) { extents.insert(extents.end(), own.begin(), own.end()); });
+    std::sort(extents.begin(), extents.end(), [](Extent const& a, Extent const& b) { return a.first < b.first; });
     std::uintptr_t end = 0, written_end = 0;
-    for (Range const& range : ranges) {
-        if (range.first < (range.written ? end : written_end)) return true;
-        end = std::max(end, range.last);
-        if (range.written) written_end = std::max(written_end, range.last);
+    for (Extent const& extent : extents) {
+        if (extent.first < (extent.written ? end : written_end)) return true;
+        end = std::max(end, extent.last);
+        if (extent.written) written_end = std::max(written_end, extent.last);
     }
     return false;
 }
@@ -149,10 +149,47 @@ void merge(Moments& sum, Moments const& part) {
     }
 }
 
+// What to divide by lest squares overflow, as npgm._array.divisor.
+double divisor(double largest) { return largest > 0.0 && std::isfinite(largest) ? largest : 1.0; }
+
 Norm norm_of(Moments const& moments) {
-    double const root = std::sqrt(moments.squares);
-    bool const scaled = moments.largest > 0.0 && std::isfinite(moments.largest);
-    return {moments.largest, scaled ? root * (moments.unit / moments.largest) : root};
+    return {moments.largest, std::sqrt(moments.squares) * (moments.unit / divisor(moments.largest))};
+}
+
+// As Isotropic.factor of npgm.references, divided by m, for the norm m q with m = divisor(largest): by the separable
+// step of one number from 0 to h*'(‖y‖/λ).
+double factor_of(Rule const& rule, Norm const& norm) {
+    if (norm.ratio == 0.0) return 0.0;
+    double const m = divisor(norm.largest), product = m * norm.ratio;
+    double const size = std::isinf(product) && std::isfinite(norm.ratio) ? largest_finite : product;
+    double u = 0.0;
+    Step const step{1.0, 0.0, rule.scale, 1.0, 1.0, -1.0, rule.parameters.data()};
+    chosen.load()->update(*rule.kernel, Dtype::float64, Dtype::none)(&u, &size, nullptr, 1, step, 0.0);
+    return u / norm.ratio / m;
+}
+
+// The norm of the vector that is made up of several.
+Norm together(std::span<Norm const> norms) {
+    if (norms.size() == 1) return norms.front();
+    double largest = 0.0, squares = 0.0;
+    for (Norm const& norm : norms)
+        if (norm.largest > largest || std::isnan(norm.largest)) largest = norm.largest;
+    for (Norm const& norm : norms) {
+        double const part = norm.ratio * (divisor(norm.largest) / divisor(largest));
+        squares += part * part;
+    }
+    return {largest, std::sqrt(squares)};
+}
+
+Step step_of(Rule const& rule, double lr, double grad_scale) {
+    return {rule.sign / grad_scale,
+            rule.coupled_decay,
+            rule.scale,
+            1.0 - rule.momentum,
+            1.0 - lr * rule.decoupled_decay,
+            lr,
+            rule.parameters.data(),
+            rule.before};
 }
 
 }  // namespace
@@ -161,13 +198,28 @@ bool has_step(Dtype parameter, Dtype momentum) {
     return chosen.load()->update(Map::isotropic, parameter, momentum) != nullptr;
 }
 
-void update(Tensors const& tensors, Map map, Step const& step, std::span<double const> factors, int threads) {
+bool overlaps_itself(Tensors const& tensors) {
+    bool result = false;
+    for_each_extents(tensors, [&](std::span<Extent const> own) {
+        for (std::size_t i = 0; i < own.size(); ++i)
+            for (std::size_t j = 0; j < i; ++j) result = result || overlap(own[i], own[j]);
+    });
+    return result;
+}
+
+void move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr, double grad_scale,
+          int threads) {
     check(tensors);
-    std::size_t const needed = map == Map::isotropic ? tensors.sizes.size() : 0;
+    std::size_t const needed = rule.isotropic ? tensors.sizes.size() : 0;
     if (factors.size() != needed && !(factors.size() == 1 && needed != 0))
         throw std::invalid_argument("an isotropic step needs one factor, or one for each tensor; a separable one none");
+    if (!rule.isotropic && !rule.kernel) throw std::invalid_argument("a separable step needs a kernel");
+    if (overlaps_itself(tensors))
+        throw std::invalid_argument("a parameter, its gradient and its momentum overlap in memory");
+    Map const map = rule.isotropic ? Map::isotropic : *rule.kernel;
     Update* const loop = chosen.load()->update(map, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
+    Step const step = step_of(rule, lr, grad_scale);
     if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
@@ -179,39 +231,68 @@ void update(Tensors const& tensors, Map map, Step const& step, std::span<double 
     });
 }
 
-std::vector<Norm> measure(Tensors const& tensors, Step const& step, bool per_tensor, int threads) {
+std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, double grad_scale, int threads) {
     check(tensors);
     Instructions const& instructions = *chosen.load();
-    auto const find = step.coupled_decay != 0.0 ? instructions.measure_decayed : instructions.measure;
-    Measure* const loop = find(tensors.dtype);
+    bool const averages = rule.before && !tensors.momentum.empty();
+    auto const find = rule.coupled_decay != 0.0 ? instructions.measure_decayed : instructions.measure;
+    Measure* const loop = find(tensors.dtype, averages ? tensors.momentum_dtype : Dtype::none);
     if (loop == nullptr) throw std::invalid_argument("there is no fused norm for this dtype");
+    Step const step = step_of(rule, 0.0, grad_scale);
     auto const blocks = blocks_of(tensors.sizes);
-    std::size_t const bytes = size_of(tensors.dtype);
+    std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
     std::vector<Moments> parts(blocks.size());
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
         parts[i] = loop(at<void>(tensors.parameters[tensor], offset, bytes),
-                        at<void>(tensors.gradients[tensor], offset, bytes), size, step);
+                        at<void>(tensors.gradients[tensor], offset, bytes),
+                        averages ? at<void>(tensors.momentum[tensor], offset, momentum_bytes) : nullptr, size, step);
     });
-    std::vector<Moments> sums(per_tensor ? tensors.sizes.size() : 1, Moments{0.0, 0x1p-1022, 0.0});
-    for (std::size_t i = 0; i < blocks.size(); ++i) merge(sums[per_tensor ? blocks[i].tensor : 0], parts[i]);
+    std::vector<Moments> sums(rule.per_tensor ? tensors.sizes.size() : 1, Moments{0.0, 0x1p-1022, 0.0});
+    for (std::size_t i = 0; i < blocks.size(); ++i) merge(sums[rule.per_tensor ? blocks[i].tensor : 0], parts[i]);
     std::vector<Norm> result;
     result.reserve(sums.size());
     for (Moments const& sum : sums) result.push_back(norm_of(sum));
     return result;
 }
 
-std::span<Kernel const> kernels() {
-#define NPGM_ENTRY(name, parameters) {#name, Map::name, parameters},
-    static constexpr Kernel all[] = {NPGM_KERNELS(NPGM_ENTRY)};
-#undef NPGM_ENTRY
-    return all;
+std::vector<std::vector<Norm>> step(std::span<Part const> parts, double grad_scale, int threads) {
+    std::vector<std::vector<Norm>> norms(parts.size());
+    bool keep = true;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        if (!parts[i].rule->isotropic && !parts[i].skip) continue;
+        norms[i] = measure(*parts[i].tensors, *parts[i].rule, grad_scale, threads);
+        if (parts[i].skip)
+            for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
+    }
+    if (!keep) return norms;
+    std::vector<double> factors;
+    std::vector<Norm> members;
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        Rule const& rule = *parts[i].rule;
+        factors.clear();
+        if (rule.isotropic && rule.per_tensor)
+            for (Norm const& norm : norms[i]) factors.push_back(factor_of(rule, norm));
+        else if (rule.isotropic) {
+            members.clear();
+            for (std::size_t j = 0; j < parts.size(); ++j)
+                if (parts[j].rule->isotropic && !parts[j].rule->per_tensor && parts[j].vector == parts[i].vector)
+                    members.push_back(norms[j].front());
+            factors.push_back(factor_of(rule, together(members)));
+        }
+        move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scale, threads);
+    }
+    return norms;
 }
 
-std::optional<Kernel> find_kernel(std::string_view name) {
-    for (Kernel const& kernel : kernels())
-        if (kernel.name == name) return kernel;
-    return std::nullopt;
+std::span<Kernel const> kernels() { return {chosen.load()->kernels, chosen.load()->kernel_count}; }
+
+Map find_kernel(std::string_view key, std::size_t parameters) {
+    auto const all = kernels();
+    for (std::size_t i = 0; i < all.size(); ++i)
+        if (all[i].key == key && all[i].parameters == parameters) return static_cast<Map>(i);
+    throw std::invalid_argument("there is no fused step for the kernel " + std::string(key) + " with " +
+                                std::to_string(parameters) + " parameters");
 }
 
 std::vector<std::string> instruction_sets() {

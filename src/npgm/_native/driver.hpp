@@ -19,25 +19,42 @@ struct Tensors {
     Dtype dtype, momentum_dtype;
 };
 
-// max|y| and ‖y‖ / max|y|, the latter ‖y‖ where the former is zero or not finite.
+// What the options of a group make of its step; npgm.torch.options.Rule says more.
+struct Rule {
+    std::optional<Map> kernel;  // none for one that is not known here, of an isotropic φ
+    std::vector<double> parameters;
+    bool isotropic, per_tensor, before;
+    double scale, momentum, coupled_decay, decoupled_decay, sign;
+};
+
+// max|y| and ‖y‖ / max|y|, the latter ‖y‖ where the former is zero or not finite; y is what φ is given.
 struct Norm {
     double largest, ratio;
 };
 
 bool has_step(Dtype parameter, Dtype momentum);
+// Whether a tensor shares memory with its own gradient or momentum: then the result would depend on the instructions.
+bool overlaps_itself(Tensors const&);
 
-// All of them throw std::invalid_argument for tensors that they do not support.
-void update(Tensors const&, Map, Step const&, std::span<double const> factors, int threads);
-std::vector<Norm> measure(Tensors const&, Step const&, bool per_tensor, int threads);
+// The two halves of a step. `factors` are what an isotropic φ multiplies by, one for all tensors or one for each; a
+// gradient is divided by `grad_scale`. Both throw std::invalid_argument for tensors that they do not support.
+std::vector<Norm> measure(Tensors const&, Rule const&, double grad_scale, int threads);
+void move(Tensors const&, Rule const&, std::span<double const> factors, double lr, double grad_scale, int threads);
 
-// A kernel that has a separable step, and the number of its parameters.
-struct Kernel {
-    std::string_view name;
-    Map map;
-    std::size_t parameters;
+// Both halves for several groups, whose rules have known kernels. Groups with the same `vector` have one norm.
+struct Part {
+    Tensors const* tensors;
+    Rule const* rule;
+    double lr;
+    int vector;
+    bool skip;  // nothing moves if what this part is given is not finite
 };
+// The norms of the parts that have one: what has an isotropic φ or may be skipped.
+std::vector<std::vector<Norm>> step(std::span<Part const>, double grad_scale, int threads);
+
 std::span<Kernel const> kernels();
-std::optional<Kernel> find_kernel(std::string_view name);
+// Throws std::invalid_argument if there is no such kernel with so many parameters.
+Map find_kernel(std::string_view key, std::size_t parameters);
 
 // The instruction sets of this machine that the module was built for, the one that is chosen first.
 std::vector<std::string> instruction_sets();

@@ -134,6 +134,7 @@ std::optional<Tensors> Exchange::tensors(nb::list parameters, nb::list gradients
     if (!has_step(result.dtype, result.momentum_dtype)) return std::nullopt;
     result.sizes.reserve(count);
     for (DLTensor const& tensor : leading) result.sizes.push_back(size_of(tensor));
+    if (overlaps_itself(result)) return std::nullopt;
     return result;
 }
 

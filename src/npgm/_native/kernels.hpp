@@ -1,12 +1,14 @@
-// The preconditioners h*' of the kernels that have a fused step, one class each, with the names of npgm.kernels. They
+// The preconditioners h*' of the kernels that have a fused step, one class each, with the keys of npgm.kernels. They
 // are odd, and given |y|/λ, cut off at the largest finite number; `at_infinity` is what they are there.
-// To add one, write it here and enter it in `NPGM_KERNELS` of loops.hpp. One with parameters is built from them, in
-// the order of the fields in npgm.kernels.
+// To add one, write it here and enter it in `NPGM_KERNELS` below. One with parameters says how many, and is built from
+// them, in the order of the fields in npgm.kernels.
 //
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
 // how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
 // needed for very large ones alone.
 #pragma once
+
+#include <cstddef>
 
 #include "elementary.hpp"
 
@@ -18,6 +20,7 @@ namespace {
 enum class AtInfinity { infinite, finite, undefined };
 
 struct Artanh {
+    static constexpr char const* key = "artanh";
     static constexpr auto at_infinity = AtInfinity::finite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -26,6 +29,7 @@ struct Artanh {
 };
 
 struct Cosh {
+    static constexpr char const* key = "cosh";
     static constexpr auto at_infinity = AtInfinity::infinite;
     static constexpr float near = asinh_near, moderate = big<float>;
     NPGM_INLINE static float precondition_near(float a) { return asinh_below(a); }
@@ -37,6 +41,7 @@ struct Cosh {
 };
 
 struct Cubic {
+    static constexpr char const* key = "mix3";
     static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -47,6 +52,7 @@ struct Cubic {
 };
 
 struct Exp {
+    static constexpr char const* key = "exp";
     static constexpr auto at_infinity = AtInfinity::infinite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -55,6 +61,7 @@ struct Exp {
 };
 
 struct ExpSquare {
+    static constexpr char const* key = "expsq";
     static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -63,6 +70,8 @@ struct ExpSquare {
 };
 
 struct Huber {
+    static constexpr char const* key = "huber";
+    static constexpr std::size_t parameters = 1;
     static constexpr auto at_infinity = AtInfinity::finite;
     explicit Huber(double const* parameters) : radius(parameters[0]) {}
     template <class T>
@@ -76,6 +85,7 @@ private:
 };
 
 struct Log {
+    static constexpr char const* key = "log";
     static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -84,6 +94,7 @@ struct Log {
 };
 
 struct LogCos {
+    static constexpr char const* key = "lncos";
     static constexpr auto at_infinity = AtInfinity::finite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -92,6 +103,7 @@ struct LogCos {
 };
 
 struct LogSquare {
+    static constexpr char const* key = "logx2";
     static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -103,6 +115,8 @@ struct LogSquare {
 
 // In doubles for floats too, which have not the digits that the exponent takes up.
 struct Power {
+    static constexpr char const* key = "pow";
+    static constexpr std::size_t parameters = 1;
     static constexpr auto at_infinity = AtInfinity::infinite;
     // 1/(p-1), with the parts of p - 1 and of the quotient that are rounded away
     explicit Power(double const* parameters) {
@@ -121,6 +135,7 @@ private:
 };
 
 struct Quadratic {
+    static constexpr char const* key = "quad";
     static constexpr auto at_infinity = AtInfinity::infinite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -129,6 +144,7 @@ struct Quadratic {
 };
 
 struct Quartic {
+    static constexpr char const* key = "mix4";
     static constexpr auto at_infinity = AtInfinity::infinite;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -137,6 +153,7 @@ struct Quartic {
 };
 
 struct Sqrt {
+    static constexpr char const* key = "sqrt";
     static constexpr auto at_infinity = AtInfinity::undefined;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
@@ -148,3 +165,7 @@ struct Sqrt {
 
 }  // namespace
 }  // namespace npgm
+
+#define NPGM_KERNELS(each) \
+    each(Artanh) each(Cosh) each(Cubic) each(Exp) each(ExpSquare) each(Huber) each(Log) each(LogCos) each(LogSquare) \
+    each(Power) each(Quadratic) each(Quartic) each(Sqrt)

@@ -91,7 +91,7 @@ private:
 // P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
 // needs is a local one: what is a member of something in memory would be read again in each turn.
-template <class P, class M, bool plain, Range range, class Preconditioner>
+template <class P, class M, bool plain, Range range, class Preconditioner, bool before = false>
 [[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
@@ -106,12 +106,14 @@ template <class P, class M, bool plain, Range range, class Preconditioner>
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
         T const y = plain ? raw : madd(decay, decays ? point : T(0), gradient_factor * raw);
-        T u = preconditioner.template direction<range>(y);
+        T u = y;
+        if constexpr (!before) u = preconditioner.template direction<range>(u);
         if constexpr (has_momentum) {
             T const mean = load(momentum[i]);
             u = madd(weight, u - mean, mean);
             momentum[i] = store<Stored>(u);
         }
+        if constexpr (before) u = preconditioner.template direction<range>(u);
         x[i] = store<P>(madd(-lr, u, plain ? point : shrink * point));
     }
 }
@@ -157,6 +159,9 @@ template <class P, class M, class Preconditioner>
 void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
     auto* const x = static_cast<P*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
+    if constexpr (!std::is_void_v<M>)
+        if (step.before)
+            return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);
     if constexpr (!Preconditioner::has_ranges)
         walk<P, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
     else if (step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0)
@@ -167,17 +172,19 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
 
 // The sums are taken in double precision and in a fixed order: by the place of an entry modulo `lanes`, then over the
 // lanes. A sum of squares of floats neither overflows nor underflows there; doubles are scaled by their largest.
-template <class P, bool decays>
-Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const& step) {
+template <class P, class M, bool decays>
+Moments measure(void const* x_, void const* gradient_, void const* momentum_, std::size_t n, Step const& step) {
     using T = Working<P>;
     constexpr std::size_t lanes = 32, ahead = 2048;
     auto const* const x = static_cast<P const*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
-    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
+    auto const* const momentum = static_cast<std::conditional_t<std::is_void_v<M>, P, M> const*>(momentum_);
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay), weight = T(step.weight);
     auto const y = [&](std::size_t i) __attribute__((always_inline)) {
-        T const scaled = gradient_factor * load(gradient[i]);
-        if constexpr (decays) return madd(decay, load(x[i]), scaled);
-        return scaled;
+        T value = gradient_factor * load(gradient[i]);
+        if constexpr (decays) value = madd(decay, load(x[i]), value);
+        if constexpr (!std::is_void_v<M>) value = madd(weight, value - load(momentum[i]), load(momentum[i]));
+        return value;
     };
 
     // floats as bits, see range_of; few instruction sets have a maximum of longer integers
@@ -234,15 +241,10 @@ Moments measure(void const* x_, void const* gradient_, std::size_t n, Step const
 template <class P, class M>
 Update* find(Map map) {
     using T = Working<P>;
-    switch (map) {
-#define NPGM_CASE(name, parameters)                                                      \
-    static_assert(std::is_constructible_v<name, double const*> == ((parameters) > 0)); \
-    case Map::name: return update<P, M, Separable<T, name>>;
-        NPGM_KERNELS(NPGM_CASE)
-#undef NPGM_CASE
-        case Map::isotropic: return update<P, M, Isotropic<T>>;
-    }
-    return nullptr;
+#define NPGM_ENTRY(name) update<P, M, Separable<T, name>>,
+    static constexpr Update* separable[] = {NPGM_KERNELS(NPGM_ENTRY)};
+#undef NPGM_ENTRY
+    return map == Map::isotropic ? update<P, M, Isotropic<T>> : separable[static_cast<int>(map)];
 }
 
 template <class P>
@@ -264,23 +266,44 @@ Update* find_update(Map map, Dtype parameter, Dtype momentum) {
     return nullptr;
 }
 
+template <bool decays, class P>
+Measure* find_measure(Dtype own, Dtype momentum) {
+    if (momentum == Dtype::none) return measure<P, void, decays>;
+    if (momentum == own) return measure<P, P, decays>;
+    if (momentum == Dtype::float32 && sizeof(P) == 2) return measure<P, float, decays>;
+    return nullptr;
+}
+
 template <bool decays>
-Measure* find_measure(Dtype parameter) {
+Measure* find_measure(Dtype parameter, Dtype momentum) {
     switch (parameter) {
-        case Dtype::float32: return measure<float, decays>;
-        case Dtype::float64: return measure<double, decays>;
-        case Dtype::bfloat16: return measure<Bfloat16, decays>;
-        case Dtype::float16: return measure<Float16, decays>;
+        case Dtype::float32: return find_measure<decays, float>(parameter, momentum);
+        case Dtype::float64: return find_measure<decays, double>(parameter, momentum);
+        case Dtype::bfloat16: return find_measure<decays, Bfloat16>(parameter, momentum);
+        case Dtype::float16: return find_measure<decays, Float16>(parameter, momentum);
         case Dtype::none: break;
     }
     return nullptr;
 }
 
+template <class Each>
+constexpr Kernel entry() {
+    if constexpr (requires { Each::parameters; })
+        return {Each::key, Each::parameters};
+    else
+        return {Each::key, 0};
+}
+
+#define NPGM_ENTRY(name) entry<name>(),
+constexpr Kernel kernels[] = {NPGM_KERNELS(NPGM_ENTRY)};
+#undef NPGM_ENTRY
+
 }  // namespace
 
 #define NPGM_TEXT_OF(name) #name
 #define NPGM_TEXT(name) NPGM_TEXT_OF(name)
-Instructions const NPGM_INSTRUCTIONS{NPGM_TEXT(NPGM_INSTRUCTIONS), find_update, find_measure<false>,
-                                     find_measure<true>};
+Instructions const NPGM_INSTRUCTIONS{NPGM_TEXT(NPGM_INSTRUCTIONS), kernels,
+                                     sizeof(kernels) / sizeof(*kernels), find_update,
+                                     find_measure<false>,               find_measure<true>};
 
 }  // namespace npgm

@@ -3,30 +3,31 @@
 
 #include <cstddef>
 
-// The kernels of npgm.kernels that have a fused step, with the numbers of their parameters; to add one, write its class
-// in kernels.hpp.
-#define NPGM_KERNELS(each) \
-    each(Artanh, 0) each(Cosh, 0) each(Cubic, 0) each(Exp, 0) each(ExpSquare, 0) each(Huber, 1) each(Log, 0) \
-    each(LogCos, 0) each(LogSquare, 0) each(Power, 1) each(Quadratic, 0) each(Quartic, 0) each(Sqrt, 0)
-
 namespace npgm {
 
 enum class Dtype { float32, float64, bfloat16, float16, none };
 
-#define NPGM_NAME(name, parameters) name,
-// The preconditioner of a separable φ, by its kernel, or that of any isotropic φ.
-enum class Map { NPGM_KERNELS(NPGM_NAME) isotropic };
-#undef NPGM_NAME
+// The preconditioner of a separable φ, by the place of its kernel in `kernels` below, or that of any isotropic φ.
+enum class Map : int { isotropic = -1 };
+
+// A kernel of npgm.kernels that has a fused step, and the number of its parameters.
+struct Kernel {
+    char const* key;
+    std::size_t parameters;
+};
 
 // With y = gradient_factor ∇f + coupled_decay x and u = ∇φ*(y):
 //     m ← m + weight (u - m),   x ← shrink x - lr m,
-// with u in the place of m where there is no momentum.
+// with u in the place of m where there is no momentum; or with momentum before the preconditioner:
+//     m ← m + weight (y - m),   x ← shrink x - lr ∇φ*(m).
 struct Step {
     double gradient_factor, coupled_decay, scale, weight, shrink, lr;
     double const* parameters;  // of the kernel
+    bool before = false;       // the preconditioner
 };
 
-// max|y|, NaN if an entry is, and ‖y‖² = unit² squares, where unit is a power of two.
+// max|y|, NaN if an entry is, and ‖y‖² = unit² squares, where unit is a power of two; of the next m in place of y where
+// that is what the preconditioner is given.
 struct Moments {
     double largest, unit, squares;
 };
@@ -34,14 +35,17 @@ struct Moments {
 // An isotropic φ has u = factor y. A separable φ does without.
 using Update = void(void* x, void const* gradient, void* momentum, std::size_t n, Step const&, double factor);
 // With coupled decay, or without, where `x` is not read.
-using Measure = Moments(void const* x, void const* gradient, std::size_t n, Step const&);
+using Measure = Moments(void const* x, void const* gradient, void const* momentum, std::size_t n, Step const&);
 
 struct Instructions {
     char const* name;
+    Kernel const* kernels;
+    std::size_t kernel_count;
     // null for a combination of dtypes that has no loop
     Update* (*update)(Map, Dtype parameter, Dtype momentum);
-    Measure* (*measure)(Dtype parameter);
-    Measure* (*measure_decayed)(Dtype parameter);
+    // with the dtype of the momentum where that comes before the preconditioner
+    Measure* (*measure)(Dtype parameter, Dtype momentum);
+    Measure* (*measure_decayed)(Dtype parameter, Dtype momentum);
 };
 
 extern Instructions const baseline, avx2, avx512;

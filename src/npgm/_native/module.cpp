@@ -1,11 +1,13 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
 #include <stdexcept>
+#include <tuple>
 #include <utility>
 
 #include "driver.hpp"
@@ -27,11 +29,24 @@ npgm::Dtype dtype_of(std::string_view name) {
     throw std::invalid_argument("there is no fused step for the dtype " + std::string(name));
 }
 
-// An isotropic step has no kernel.
-npgm::Kernel kernel_of(std::string_view name) {
-    if (name.empty()) return {name, npgm::Map::isotropic, 0};
-    if (auto const kernel = npgm::find_kernel(name)) return *kernel;
-    throw std::invalid_argument("there is no fused step for the kernel " + std::string(name));
+// The numbers come in the order of npgm.torch.options.Rule, with the parameters of the kernel at the end.
+npgm::Rule rule_of(std::string_view key, std::vector<double> const& numbers) {
+    constexpr std::size_t own = 8;
+    if (numbers.size() < own) throw std::invalid_argument("a rule has at least " + std::to_string(own) + " numbers");
+    std::vector<double> parameters(numbers.begin() + own, numbers.end());
+    std::optional<npgm::Map> kernel;
+    if (!key.empty()) kernel = npgm::find_kernel(key, parameters.size());
+    return {kernel,     std::move(parameters), numbers[0] != 0.0, numbers[1] != 0.0, numbers[2] != 0.0,
+            numbers[3], numbers[4],            numbers[5],        numbers[6],        numbers[7]};
+}
+
+nb::tuple pair_of(std::vector<npgm::Norm> const& norms) {
+    nb::list largest, ratios;
+    for (npgm::Norm const& norm : norms) {
+        largest.append(norm.largest);
+        ratios.append(norm.ratio);
+    }
+    return nb::make_tuple(largest, ratios);
 }
 
 }  // namespace
@@ -41,9 +56,9 @@ void bind_steppers(nb::module_&);  // stepper_bindings.cpp
 }
 
 NB_MODULE(_core, m) {
-    std::vector<std::string> names;
-    for (npgm::Kernel const& kernel : npgm::kernels()) names.emplace_back(kernel.name);
-    m.attr("kernels") = nb::cast(names);
+    nb::dict kernels;
+    for (npgm::Kernel const& kernel : npgm::kernels()) kernels[kernel.key] = kernel.parameters;
+    m.attr("kernels") = kernels;
     m.attr("dtypes") = nb::cast(std::vector<std::string>{"float32", "float64", "bfloat16", "float16"});
     m.def("instruction_sets", npgm::instruction_sets);
     m.def("use_instruction_set", npgm::use_instruction_set, "name"_a);
@@ -68,39 +83,55 @@ NB_MODULE(_core, m) {
         .def_static("of", &npgm::Exchange::of, "table"_a, "types"_a)
         .def("tensors", &npgm::Exchange::tensors, "parameters"_a, "gradients"_a, "momentum"_a);
 
-    m.def(
-        "update",
-        [](npgm::Tensors const& tensors, std::string_view kernel, std::vector<double> kernel_parameters,
-           std::vector<double> factors, double gradient_factor, double coupled_decay, double scale, double weight,
-           double shrink, double lr, int threads) {
-            auto const [_, map, count] = kernel_of(kernel);
-            if (kernel_parameters.size() != count)
-                throw std::invalid_argument("the number of parameters of the kernel is " + std::to_string(count) +
-                                            ", not " + std::to_string(kernel_parameters.size()));
-            npgm::Step const step{gradient_factor, coupled_decay, scale, weight, shrink, lr, kernel_parameters.data()};
-            nb::gil_scoped_release const released;
-            npgm::update(tensors, map, step, factors, threads);
-        },
-        "tensors"_a, nb::kw_only(), "kernel"_a, "kernel_parameters"_a, "factors"_a, "gradient_factor"_a,
-        "coupled_decay"_a, "scale"_a, "weight"_a, "shrink"_a, "lr"_a, "threads"_a);
+    nb::class_<npgm::Rule>(m, "Rule")
+        .def(
+            "__init__",
+            [](npgm::Rule* self, std::string_view key, std::vector<double> const& numbers) {
+                new (self) npgm::Rule(rule_of(key, numbers));
+            },
+            "key"_a, "numbers"_a);
 
     m.def(
         "measure",
-        [](npgm::Tensors const& tensors, double gradient_factor, double coupled_decay, bool per_tensor, int threads) {
-            npgm::Step const step{gradient_factor, coupled_decay, 1.0, 1.0, 1.0, 0.0, nullptr};
+        [](npgm::Tensors const& tensors, npgm::Rule const& rule, double grad_scale, int threads) {
             std::vector<npgm::Norm> norms;
             {
                 nb::gil_scoped_release const released;
-                norms = npgm::measure(tensors, step, per_tensor, threads);
+                norms = npgm::measure(tensors, rule, grad_scale, threads);
             }
-            std::vector<double> largest, ratios;
-            for (npgm::Norm const& norm : norms) {
-                largest.push_back(norm.largest);
-                ratios.push_back(norm.ratio);
-            }
-            return std::pair(largest, ratios);
+            return pair_of(norms);
         },
-        "tensors"_a, nb::kw_only(), "gradient_factor"_a, "coupled_decay"_a, "per_tensor"_a, "threads"_a);
+        "tensors"_a, "rule"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
+
+    m.def(
+        "move",
+        [](npgm::Tensors const& tensors, npgm::Rule const& rule, std::vector<double> const& factors, double lr,
+           double grad_scale, int threads) {
+            nb::gil_scoped_release const released;
+            npgm::move(tensors, rule, factors, lr, grad_scale, threads);
+        },
+        "tensors"_a, "rule"_a, nb::kw_only(), "factors"_a, "lr"_a, "grad_scale"_a = 1.0, "threads"_a);
+
+    m.def(
+        "step",
+        [](nb::list parts, double grad_scale, int threads) {
+            std::vector<npgm::Part> taken;
+            taken.reserve(parts.size());
+            for (nb::handle part : parts) {
+                auto const [tensors, rule, lr, vector, skip] =
+                    nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool>>(part);
+                taken.push_back({tensors, rule, lr, vector, skip});
+            }
+            std::vector<std::vector<npgm::Norm>> norms;
+            {
+                nb::gil_scoped_release const released;
+                norms = npgm::step(taken, grad_scale, threads);
+            }
+            nb::list result;
+            for (auto const& each : norms) result.append(pair_of(each));
+            return result;
+        },
+        "parts"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
 
     npgm::bind_steppers(m);
 }

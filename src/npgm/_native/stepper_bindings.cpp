@@ -25,13 +25,6 @@ Shape shape_of(std::size_t runs, std::size_t size, std::string_view dtype) {
     return {runs, size, dtype == "float32" ? Dtype::float32 : dtype == "float64" ? Dtype::float64 : Dtype::none};
 }
 
-Map kernel_of(std::string_view name, std::size_t parameters) {
-    std::optional<Kernel> const kernel = find_kernel(name);
-    if (kernel && kernel->parameters == parameters) return kernel->map;
-    throw std::invalid_argument("there is no native step for the kernel " + std::string(name) + " with " +
-                                std::to_string(parameters) + " parameters");
-}
-
 // Gives up the lock of the interpreter where that takes less time than the work.
 class Released {
 public:
@@ -79,7 +72,7 @@ void bind_steppers(nb::module_& m) {
         "heavy_ball",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double momentum,
            std::string_view kernel, std::vector<double> parameters, double scale, bool isotropic) {
-            Map const map = kernel_of(kernel, parameters.size());
+            Map const map = find_kernel(kernel, parameters.size());
             return heavy_ball(shape_of(runs, size, dtype), lr, momentum, {map, std::move(parameters), scale, isotropic});
         },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,

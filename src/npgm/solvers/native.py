@@ -147,9 +147,9 @@ def stepper(objective: Objective, method: Method) -> Any:
 
 def _preconditioner(phi: Reference) -> dict[str, Any] | None:
     """Return φ as the native module takes it; None if it lacks the kernel."""
-    if type(phi.kernel) not in _native.kernel_classes() or type(phi) not in (Isotropic, Separable):
-        return None
     name, parameters = _native.kernel_arguments(phi.kernel)
+    if name not in _native.kernels() or type(phi) not in (Isotropic, Separable):
+        return None
     return {
         "kernel": name,
         "kernel_parameters": parameters,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable
-from dataclasses import fields
-from typing import Any, ClassVar, TypedDict, Unpack, overload
+from operator import itemgetter
+from typing import Any, ClassVar, overload
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from npgm import _validate
-from npgm.kernels import Cosh, Kernel, Log, registry
-from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
-from npgm.torch import functional, norms
-from npgm.torch import fused as fused_steps
+from npgm.kernels import Cosh, Kernel, Log
+from npgm.references import Isotropic, Reference, Separable
+from npgm.torch import checks, fused, options
+from npgm.torch.gather import gather
+from npgm.torch.options import Options
+from npgm.torch.paths import native
+from npgm.torch.step import step
 
-SCOPES = ("global", "group", "tensor")
-NONFINITE = ("propagate", "skip", "raise")
+_cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
+"""Of a group, the options by which it is known whether others are to be read."""
 
 
 class NPGM(Optimizer):
@@ -35,38 +38,12 @@ class NPGM(Optimizer):
     Parameters of less than float32 are computed with in float32, complex ones as pairs of real numbers. A sparse
     gradient makes a sparse step if there is neither momentum nor weight decay, and a dense one otherwise. DTensors
     (FSDP2, tensor parallelism) are stepped shard by shard, with the norm of the whole; a `torch.amp.GradScaler` hands
-    over its scale and its verdict without a synchronisation.
+    over its scale and its verdict without a synchronisation. A tensor that shares memory with its own gradient is moved
+    by operations of torch.
 
     Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below and
-            ``scale`` and ``kernel_parameters``, the other two entries by which φ is stored.
-        lr: the stepsize γ >= 0. A tensor of one element is used without being read on the host and can change
-            without recompilation under `torch.compile`.
-        momentum: β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.
-        reference: φ, or its name for `npgm.reference`. The group holds it as plain values, so that a checkpoint loads
-            with ``weights_only=True``.
-        weight_decay: c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the
-            preconditioner.
-        decoupled_weight_decay: whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x
-            before the step.
-        scope: the vector whose norm an isotropic φ sees: the gradients of all parameters whose group has an isotropic
-            φ and this scope (``"global"``, as in the paper), those of the group, or each tensor by itself. A separable
-            φ acts on each entry.
-        nonfinite: what a gradient that holds NaN or infinity does. ``"propagate"`` takes it through φ, as torch does:
-            NaN reaches the parameters, all of those that share the norm of an isotropic φ, and infinity becomes what
-            φ makes of it. ``"skip"`` leaves all parameters and the momentum as they are in this step, without a
-            synchronisation. ``"raise"`` raises before anything has changed, which waits for the device.
-        momentum_dtype: the dtype of the momentum, that of the parameter if None: ``torch.float32`` keeps small steps
-            of bfloat16 parameters from being rounded away, and survives `load_state_dict`.
-        maximize: whether to maximise.
-        foreach: whether to use `torch._foreach_*` and a flat copy of the gradients; chosen as in `torch.optim` if
-            None.
-        capturable: whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
-            a tensor on the device.
-        differentiable: whether autograd goes through the step.
-        fused: whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
-            CUDA devices. If None, it is chosen where it can be: it needs an isotropic φ or a kernel of npgm's own.
-            Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
 
     Raises:
         TypeError, ValueError: if an option is not accepted, in any group.
@@ -93,69 +70,41 @@ class NPGM(Optimizer):
         momentum: float = 0.0,
         reference: Reference | str = "isotropic-cosh",
         weight_decay: float = 0.0,
-        *,
-        decoupled_weight_decay: bool = False,
-        scope: str = "global",
-        nonfinite: str = "propagate",
-        momentum_dtype: torch.dtype | None = None,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
+        **others: Any,
     ) -> None:
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "scale": 1.0,
-            "kernel_parameters": {},
-            **_stored(reference),
-            "weight_decay": weight_decay,
-            "decoupled_weight_decay": decoupled_weight_decay,
-            "scope": scope,
-            "nonfinite": nonfinite,
-            "momentum_dtype": momentum_dtype,
-            "maximize": maximize,
-            "foreach": foreach,
-            "capturable": capturable,
-            "differentiable": differentiable,
-            "fused": fused,
-        }
-        super().__init__(params, _checked(defaults))
+        if unknown := others.keys() - set(options.NAMES):
+            raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
+        if isinstance(reference, Reference):
+            _refuse_twice(reference, others)
+        given = {"lr": lr, "momentum": momentum, **options.stored(reference), "weight_decay": weight_decay}
+        super().__init__(params, options.checked(options.defaults() | others | given))
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            group.setdefault("kernel_parameters", {})
-            group.setdefault("decoupled_weight_decay", False)
-            group.setdefault("scope", "global")
-            group.setdefault("nonfinite", "propagate")
-            group.setdefault("momentum_dtype", None)
-            group.setdefault("foreach", None)
-            group.setdefault("capturable", False)
-            group.setdefault("differentiable", False)
-            group.setdefault("fused", None)
+            for name, default in options.defaults().items():
+                group.setdefault(name, default)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with its own options; see `torch.optim.Optimizer.add_param_group`."""
         if isinstance(param_group, dict):  # torch refuses anything else
             inherited = self.defaults
             if (phi := param_group.get("reference")) is not None:
-                if isinstance(phi, Reference) and (given := {"scale", "kernel_parameters"} & param_group.keys()):
-                    raise ValueError(f"{min(given)} is given by the reference {phi!r} already")
+                if isinstance(phi, Reference):
+                    _refuse_twice(phi, param_group)
                 inherited = inherited | {"kernel_parameters": {}}
-                param_group = param_group | _stored(phi)
-            param_group = _checked(inherited | param_group)
+                param_group = param_group | options.stored(phi)
+            param_group = options.checked(inherited | param_group)
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         if group["fused"] is not False:
-            fused_steps.load({parameter.device for parameter in group["params"]})
+            fused.load({parameter.device for parameter in group["params"]})
         if group["fused"]:
             try:
                 for parameter in group["params"]:
-                    fused_steps.require(_reference(group), parameter)
+                    fused.require(Options.of(group).phi, parameter)
             except (RuntimeError, ValueError):
                 self.param_groups.pop()
                 raise
@@ -176,34 +125,20 @@ class NPGM(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
+        groups, checked = [], True
+        for index, (group, read) in enumerate(zip(self.param_groups, self._options(), strict=True)):
+            tensors: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+            self._init_group(group, *tensors)
+            whole = native.whole(read, *tensors)
+            checked = checked and whole is not None and read.nonfinite != "raise"
+            groups.append((index, read, tensors, whole))
+        if not checked:
+            checks.refuse(self, found_inf)
         batches = []
-        for group in self.param_groups:
-            params: list[Tensor] = []
-            grads: list[Tensor] = []
-            buffers: list[Tensor] = []
-            self._init_group(group, params, grads, buffers)
-            batches.append(
-                functional.Batch(
-                    params,
-                    grads,
-                    buffers,
-                    reference=_reference(group),
-                    lr=group["lr"],
-                    momentum=group["momentum"],
-                    weight_decay=group["weight_decay"],
-                    decoupled_weight_decay=group["decoupled_weight_decay"],
-                    maximize=group["maximize"],
-                    scope=group["scope"],
-                    nonfinite=group["nonfinite"],
-                    foreach=group["foreach"],
-                    differentiable=group["differentiable"],
-                    fused=group["fused"],
-                )
-            )
-        natives = [functional.together(batch) for batch in batches]
-        if any(n is None or b.nonfinite == "raise" for n, b in zip(natives, batches, strict=True)):
-            self._refuse()
-        functional.step(batches, natives, getattr(self, "grad_scale", None), getattr(self, "found_inf", None))
+        for index, read, tensors, whole in groups:
+            batches += gather(index, read, *tensors, grad_scale, whole)
+        step(batches, found_inf)
         return loss
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -220,7 +155,7 @@ class NPGM(Optimizer):
             for group in state_dict["param_groups"]:
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
-                _checked_reference({"kernel_parameters": {}, **group})
+                options.checked_reference({"kernel_parameters": {}, **group})
             saved.update(state_dict)
 
         def restore(optimizer: Optimizer) -> None:
@@ -254,63 +189,29 @@ class NPGM(Optimizer):
             buffers += [states.get(parameter, none).get("momentum_buffer") for parameter in params]
             missing = [i for i, buffer in enumerate(buffers) if buffer is None]
             if missing:
-                self._refuse()
+                checks.refuse(self, getattr(self, "found_inf", None))
             for i in missing:
                 dtype = _momentum_dtype(params[i], group["momentum_dtype"])
                 buffers[i] = torch.zeros_like(params[i], dtype=dtype, memory_format=torch.preserve_format)
                 states[params[i]]["momentum_buffer"] = buffers[i]
         return False
 
-    def _refuse(self) -> None:
-        """Raise for gradients that are not supported, before anything has changed."""
-        found_inf = getattr(self, "found_inf", None)
-        named: list[tuple[str, Tensor, Tensor]] = []
+    def _options(self) -> list[Options]:
+        """Read the groups, anew only where they say something else than in the step before."""
+        if torch.compiler.is_compiling():
+            return [Options.of(group) for group in self.param_groups]
+        known: list[tuple[Any, Options]] = self.__dict__.setdefault("_read", [])
+        del known[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):
-            isotropic = group["reference"].startswith(Isotropic.lift)
-            fused, differentiable, raises = group["fused"], group["differentiable"], group["nonfinite"] == "raise"
-            for j, parameter in enumerate(group["params"]):
-                gradient = parameter.grad
-                if gradient is None:
-                    continue
-                layout = gradient.layout
-                if parameter.layout != torch.strided or layout not in (torch.strided, torch.sparse_coo):
-                    raise RuntimeError(
-                        f"{_name(group, i, j)} has the layout {parameter.layout} and its gradient {layout}; supported "
-                        "are torch.strided, and torch.sparse_coo for gradients"
-                    )
-                if fused and layout != torch.strided:
-                    raise RuntimeError(
-                        f"{_name(group, i, j)} has a sparse gradient, which `fused=True` does not support"
-                    )
-                if differentiable and norms.is_dtensor(parameter):
-                    raise RuntimeError(f"{_name(group, i, j)} is a DTensor, which differentiable=True does not support")
-                if isotropic and norms.is_flat_shard(parameter):
-                    raise RuntimeError(
-                        f"{_name(group, i, j)} is a shard of FSDP1, whose norm cannot be known; use "
-                        "torch.distributed.fsdp.fully_shard, or a separable reference function"
-                    )
-                if raises:
-                    named.append((_name(group, i, j), parameter, gradient))
-        if named and (found_inf is None or not found_inf.any()):  # what a GradScaler has found, it skips
-            names, parameters, gradients = zip(*named, strict=True)
-            largest = functional.largest(parameters, gradients)
-            finite = torch.cat([value.to(largest[0].device) for value in largest]).isfinite().tolist()
-            if not all(finite):
-                raise RuntimeError(
-                    f"the gradient of {names[finite.index(False)]} holds NaN or infinity, and nonfinite='raise'"
-                )
-
-
-class _Options(TypedDict, total=False):
-    decoupled_weight_decay: bool
-    scope: str
-    nonfinite: str
-    momentum_dtype: torch.dtype | None
-    maximize: bool
-    foreach: bool | None
-    capturable: bool
-    differentiable: bool
-    fused: bool | None
+            entries = _cached(group)
+            if i == len(known) or known[i][0] != entries:
+                # a copy of what can be changed in place
+                entries = tuple(dict(entry) if isinstance(entry, dict) else entry for entry in entries)
+                checks.refuse_kinds(self)
+                known[i : i + 1] = [(entries, Options.of(group))]
+            elif known[i][1].lr is not group["lr"]:
+                known[i] = (known[i][0], known[i][1].with_lr(group["lr"]))
+        return [read for _, read in known]
 
 
 class _Named(NPGM):
@@ -326,9 +227,9 @@ class _Named(NPGM):
         momentum: float = 0.0,
         scale: float = 1.0,
         weight_decay: float = 0.0,
-        **options: Unpack[_Options],
+        **others: Any,
     ) -> None:
-        super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, **options)
+        super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, **others)
 
 
 class IHGD(_Named):
@@ -355,35 +256,9 @@ class SNGD(_Named):
     _lift, _kernel = Separable, Log
 
 
-def _stored(phi: Reference | str) -> dict[str, Any]:
-    """Return the entries of a parameter group that stand for φ: plain values, safe in a checkpoint."""
-    if isinstance(phi, str):
-        return {"reference": phi}
-    if not isinstance(phi, Reference):
-        raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
-    if registry.get(phi.kernel.key) is not type(phi.kernel):
-        raise ValueError(f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register")
-    parameters = {field.name: getattr(phi.kernel, field.name) for field in fields(phi.kernel)}  # type: ignore[arg-type]
-    return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
-
-
-def _reference(group: dict[str, Any]) -> Reference:
-    """Build φ from a group that `_checked_reference` has accepted; torch.compile traces this, and not that."""
-    lift, _, key = group["reference"].partition("-")
-    return lifts[lift](registry[key](**group["kernel_parameters"]), group["scale"])
-
-
-def _checked_reference(group: dict[str, Any]) -> Reference:
-    if not isinstance(group["kernel_parameters"], dict):
-        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    phi = reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
-    if isinstance(phi, Spectral):
-        raise ValueError(f"NPGM takes isotropic and separable reference functions, not {group['reference']!r}")
-    return phi
-
-
-def _name(group: dict[str, Any], i: int, j: int) -> str:
-    return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
+def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
+    if twice := {"scale", "kernel_parameters"} & given.keys():
+        raise ValueError(f"{min(twice)} is given by the reference {phi!r} already")
 
 
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:
@@ -392,38 +267,18 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
 
 
-def _checked(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the group with its numbers as plain floats, or raise."""
-    lr = group["lr"]
-    if isinstance(lr, Tensor):
-        if lr.numel() != 1:
-            raise ValueError(f"Tensor lr must be 1-element, not of shape {tuple(lr.shape)}")
-        _validate.nonnegative("lr", lr.item())
-    else:
-        lr = _validate.nonnegative("lr", lr)
-    _validate.choice("scope", group["scope"], SCOPES)
-    _validate.choice("nonfinite", group["nonfinite"], NONFINITE)
-    for name in ("decoupled_weight_decay", "maximize", "capturable", "differentiable"):
-        if not isinstance(group[name], bool):
-            raise TypeError(f"{name} must be a bool, not {group[name]!r}")
-    for name in ("foreach", "fused"):
-        if not (group[name] is None or isinstance(group[name], bool)):
-            raise TypeError(f"{name} must be a bool or None, not {group[name]!r}")
-    dtype = group["momentum_dtype"]
-    if not (dtype is None or (isinstance(dtype, torch.dtype) and dtype.is_floating_point)):
-        raise TypeError(f"momentum_dtype must be a real floating-point torch.dtype or None, not {dtype!r}")
-    if group["foreach"] and group["differentiable"]:
-        raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
-    if group["fused"] and group["foreach"]:
-        raise ValueError("`fused` and `foreach` cannot be `True` together.")
-    if group["fused"] and group["differentiable"]:
-        raise ValueError("`fused` does not support `differentiable`.")
-    if group["capturable"] and group["nonfinite"] == "raise":
-        raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
-    phi = _checked_reference(group)
-    return group | {
-        "lr": lr,
-        "momentum": _validate.fraction("momentum", group["momentum"]),
-        "weight_decay": _validate.nonnegative("weight_decay", group["weight_decay"]),
-        **_stored(phi),
-    }
+def _signature(cls: type[NPGM], *fixed: str) -> None:
+    """Name the options in the signature in the place of ``**others``."""
+    signature = inspect.signature(cls.__init__)
+    own = [parameter for name, parameter in signature.parameters.items() if name != "others"]
+    others = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
+        for name, default in options.defaults().items()
+        if name not in signature.parameters and name not in fixed
+    ]
+    cls.__init__.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+
+
+_signature(NPGM)
+_signature(_Named, "reference", "kernel_parameters")
+NPGM.__doc__ = (NPGM.__doc__ or "").replace("{options}", options.documentation(8 * " "))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
+import struct
 
 import torch
 import triton.language as tl
 from torch import Tensor
 
 from npgm.torch.norms import working_dtype
+from npgm.torch.options import Rule
 from npgm.torch.triton import loops
 from npgm.torch.triton.preconditioners import PRECONDITIONERS
 
@@ -26,27 +28,28 @@ _DTYPES = {
     torch.bfloat16: tl.bfloat16,
     torch.float16: tl.float16,
 }
-_PRECONDITIONERS = {kernel.__name__: function for kernel, function in PRECONDITIONERS.items()}
 
 KERNELS = frozenset(PRECONDITIONERS)
-"""The kernels that have a separable step."""
+"""The keys of the kernels that have a separable step."""
 
 
-def norms(
+def measure(
     parameters: list[Tensor],
     gradients: list[Tensor],
+    momentum: list[Tensor],
     grad_scale: Tensor | None,
     *,
-    maximize: bool,
-    decay: float,
-    per_tensor: bool,
+    phi: str,
+    rule: list[float],
 ) -> Tensor:
-    """Return max|y| and ‖y‖ / max|y| as `npgm.torch.fused.norms` does, on the device."""
+    """Return max|y| and ‖y‖ / max|y| in two rows, as `npgm.torch.norms.Norm` says, on the device."""
+    decoded = Rule.decode(phi, rule)
     dtype, device, n = gradients[0].dtype, gradients[0].device, len(gradients)
-    units = n if per_tensor else 1
+    averages = momentum if decoded.before else []
+    vectors = n if decoded.per_tensor else 1
     with torch.cuda.device_of(gradients[0]):  # type: ignore[no-untyped-call]
-        table, blocks = _table(parameters, gradients, [])
-        parts, result = (torch.empty(2, size, dtype=torch.float64, device=device) for size in (blocks, units))
+        table, blocks = _table(decoded, parameters, gradients, averages)
+        parts, result = (torch.empty(2, size, dtype=torch.float64, device=device) for size in (blocks, vectors))
         if blocks:
             loops.measure[(blocks,)](
                 table,
@@ -54,19 +57,18 @@ def norms(
                 blocks,
                 parts,
                 grad_scale,
-                decay,
-                -1.0 if maximize else 1.0,
                 T=_DTYPES[working_dtype(dtype)],
                 PARAMETER=_DTYPES[dtype],
-                DECAYS=decay != 0.0,
+                MOMENTUM=_DTYPES[averages[0].dtype] if averages else None,
+                DECAYS=decoded.coupled_decay != 0.0,
                 BLOCK=BLOCK,
                 num_warps=WARPS,
             )
-        loops.combine[(units,)](table, n, blocks, parts, result, PER_TENSOR=per_tensor, WIDTH=1024)
+        loops.combine[(vectors,)](table, n, blocks, parts, result, PER_TENSOR=decoded.per_tensor, WIDTH=1024)
     return result
 
 
-def step_(
+def move(
     parameters: list[Tensor],
     gradients: list[Tensor],
     momentum: list[Tensor],
@@ -75,46 +77,34 @@ def step_(
     grad_scale: Tensor | None,
     keep: Tensor | None,
     *,
-    kernel: str,
-    kernel_parameters: list[float],
-    scale: float,
-    weight: float,
-    coupled_decay: float,
-    decoupled_decay: float,
-    maximize: bool,
+    phi: str,
+    rule: list[float],
 ) -> None:
-    """Take the step of `npgm.torch.NPGM` as `npgm.torch.fused.step_` does, with all numbers read on the device.
-
-    The kernels of `KERNELS` have no parameters.
-    """
+    """Move as `npgm.torch.gather.Path` says, with all numbers read on the device."""
+    decoded = Rule.decode(phi, rule)
     # what shares memory moves one after the other, as in a loop over the tensors
     shared = _overlap(_extents(parameters), _extents(gradients), _extents(momentum))
     groups = [slice(i, i + 1) for i in range(len(parameters))] if shared else [slice(None)]
     dtype = parameters[0].dtype
-    working = working_dtype(dtype)
     per_tensor = factors is not None and factors.numel() > 1
     with torch.cuda.device_of(parameters[0]):  # type: ignore[no-untyped-call]
         for group in groups:
-            table, blocks = _table(parameters[group], gradients[group], momentum[group])
+            table, blocks = _table(decoded, parameters[group], gradients[group], momentum[group])
             if blocks:
-                loops.step[(blocks,)](
+                loops.move[(blocks,)](
                     table,
                     len(parameters[group]),
                     factors[group] if factors is not None and per_tensor else factors,
                     lr,
                     grad_scale,
                     keep,
-                    _clamped(scale, working),
-                    weight,
-                    coupled_decay,
-                    decoupled_decay,
-                    -1.0 if maximize else 1.0,
-                    T=_DTYPES[working],
+                    T=_DTYPES[working_dtype(dtype)],
                     PARAMETER=_DTYPES[dtype],
                     MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
-                    PRECONDITION=_PRECONDITIONERS[kernel] if kernel else None,
+                    BEFORE=decoded.before,
+                    PRECONDITION=None if decoded.isotropic else PRECONDITIONERS[decoded.kernel],
                     PER_TENSOR=per_tensor,
-                    DECAYS=coupled_decay != 0.0,
+                    DECAYS=decoded.coupled_decay != 0.0,
                     BLOCK=BLOCK,
                     STRIP=32 * WARPS * 16 // dtype.itemsize,
                     num_warps=WARPS,
@@ -122,8 +112,8 @@ def step_(
     torch.autograd.graph.increment_version([*parameters, *momentum])
 
 
-torch.library.impl("npgm::norms", "CUDA", norms)
-torch.library.impl("npgm::step_", "CUDA", step_)
+torch.library.impl("npgm::measure", "CUDA", measure)
+torch.library.impl("npgm::move_", "CUDA", move)
 
 
 def _clamped(scale: float, dtype: torch.dtype) -> float:
@@ -132,12 +122,16 @@ def _clamped(scale: float, dtype: torch.dtype) -> float:
     return min(max(scale, numbers.smallest_normal * numbers.eps), numbers.max)
 
 
-def _table(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> tuple[Tensor, int]:
+def _table(rule: Rule, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> tuple[Tensor, int]:
     """Return the table that `loops` describes, and the number of blocks."""
+    working = working_dtype(parameters[0].dtype)
+    sign = -1.0 if rule.maximize else 1.0
+    numbers = (_clamped(rule.scale, working), 1.0 - rule.momentum, rule.coupled_decay, rule.decoupled_decay, sign)
+    halves = struct.unpack(f"<{2 * len(numbers)}I", struct.pack(f"<{len(numbers)}d", *numbers))
     sizes = [x.numel() for x in parameters]
     starts = [0, *itertools.accumulate(-(-size // BLOCK) for size in sizes)]
     addresses = (x.data_ptr() for x in itertools.chain(parameters, gradients, momentum or gradients))
-    entries = (*addresses, *sizes, *starts)
+    entries = (*halves, *addresses, *sizes, *starts)
     device, stream = parameters[0].device, 0
     if device.type == "cuda":
         if torch.cuda.is_current_stream_capturing():

@@ -1,8 +1,9 @@
 """What runs on the device: the step, the norms, and the table that says where the tensors are.
 
 Tensors of one dtype are cut into blocks of ``BLOCK`` entries, and a program takes one block of one tensor. The table
-has five rows: the addresses of the parameters, of their gradients and of the momentum, the sizes, and the number of
-blocks before each tensor. T is the dtype that is computed in.
+begins with the numbers of the rule, λ, 1 - β, the coupled and the decoupled decay and the sign of the gradients, each
+as two halves. Five rows follow: the addresses of the parameters, of their gradients and of the momentum, the sizes, and
+the number of blocks before each tensor. T is the dtype that is computed in.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from npgm.torch.triton.preconditioners import INFINITY
 OFFSET = tl.constexpr(2**62)
 """Makes an int64 of any address or size: Triton types an integer by its value."""
 
+RULE = tl.constexpr(10)
+"""Entries of a table before its rows."""
+
 LARGEST_32 = tl.constexpr(math.ldexp(1.0, 128) - math.ldexp(1.0, 104))
 LARGEST_64 = tl.constexpr(math.ldexp(1.0 - math.ldexp(1.0, -53), 1024))
 
@@ -29,21 +33,17 @@ def write(table, start, values):
 
 
 @triton.jit(do_not_specialize=["n"])
-def step(
+def move(
     table,
     n,
     factors,
     lr,
     grad_scale,
     keep,
-    scale: tl.float64,
-    weight: tl.float64,
-    coupled_decay: tl.float64,
-    decoupled_decay: tl.float64,
-    sign: tl.float64,
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
     MOMENTUM: tl.constexpr,
+    BEFORE: tl.constexpr,
     PRECONDITION: tl.constexpr,
     PER_TENSOR: tl.constexpr,
     DECAYS: tl.constexpr,
@@ -52,84 +52,87 @@ def step(
 ):
     """Move one block of one tensor: MOMENTUM is its dtype or None, and PRECONDITION is None for an isotropic φ.
 
-    The factors are one for each tensor, or one for all.
+    The factors are one for each tensor, or one for all. BEFORE is whether the momentum averages gradients.
     """
     moving = True
     if keep is not None:
         moving = tl.load(keep)
     if moving:
+        scale = number(table, 0).to(T)
+        weight = number(table, 1).to(T)
+        decay = number(table, 2).to(T)
+        shrink = (1.0 - tl.load(lr) * number(table, 3)).to(T)
+        gradient_factor = factor_of(grad_scale, number(table, 4), T)
+        rate = tl.load(lr).to(T)
         tensor, start = find(table, n, BLOCK)
-        x = tl.load(table + tensor)
-        gradient = tl.load(table + n + tensor)
-        momentum = tl.load(table + 2 * n + tensor)
-        size = tl.load(table + 3 * n + tensor)
-        factor = 0.0
+        x, gradient, momentum, size = tensor_of(table, n, tensor)
+        factor = scale
         if PRECONDITION is None:
             factor = narrowed(tl.load(factors + tensor * PER_TENSOR), T)
-        rate = tl.load(lr).to(T)
-        shrink = (1.0 - tl.load(lr) * decoupled_decay).to(T)
-        gradient_factor = factor_of(grad_scale, sign, T)
+        numbers = (factor, weight, decay, shrink, gradient_factor, rate)
         # vectors are loaded where both hold
         if ((x | gradient | momentum) % 16 == 0) & (start + BLOCK <= size):
             for i in range(start, start + BLOCK, STRIP):
-                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight,
-                     coupled_decay, T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, False)  # fmt: skip
+                move_strip(x, gradient, momentum, i, size, numbers, T, PARAMETER, MOMENTUM, BEFORE, PRECONDITION,
+                           DECAYS, STRIP, False)  # fmt: skip
         else:
             for i in range(start, tl.minimum(start + BLOCK, size), STRIP):
-                move(x, gradient, momentum, i, size, factor, rate, shrink, gradient_factor, scale, weight,
-                     coupled_decay, T, PARAMETER, MOMENTUM, PRECONDITION, DECAYS, STRIP, True)  # fmt: skip
+                move_strip(x, gradient, momentum, i, size, numbers, T, PARAMETER, MOMENTUM, BEFORE, PRECONDITION,
+                           DECAYS, STRIP, True)  # fmt: skip
 
 
 @triton.jit
-def move(
+def move_strip(
     x_address,
     gradient_address,
     momentum_address,
     start,
     size,
-    factor,
-    rate,
-    shrink,
-    gradient_factor,
-    scale,
-    weight,
-    coupled_decay,
+    numbers,
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
     MOMENTUM: tl.constexpr,
+    BEFORE: tl.constexpr,
     PRECONDITION: tl.constexpr,
     DECAYS: tl.constexpr,
     STRIP: tl.constexpr,
     PARTIAL: tl.constexpr,
 ):
     """Move one strip of a block, of which only a part lies in the tensor if PARTIAL."""
+    factor, weight, decay, shrink, gradient_factor, rate = numbers
     x_pointer, mask = entries(x_address, start, size, PARAMETER, STRIP, PARTIAL)
     gradient_pointer, _ = entries(gradient_address, start, size, PARAMETER, STRIP, PARTIAL)
     x = tl.load(x_pointer, mask=mask).to(T)
-    y = tl.load(gradient_pointer, mask=mask).to(T) * gradient_factor
+    u = tl.load(gradient_pointer, mask=mask).to(T) * gradient_factor
     if DECAYS:
-        y += tl.full((), coupled_decay, T) * x
-    if PRECONDITION is None:
-        u = factor * y
-    else:
-        u = direction(y, tl.full((), scale, T), PRECONDITION)
+        u += decay * x
+    if not BEFORE:
+        u = direction(u, factor, PRECONDITION)
     if MOMENTUM is not None:
         momentum_pointer, _ = entries(momentum_address, start, size, MOMENTUM, STRIP, PARTIAL)
         mean = tl.load(momentum_pointer, mask=mask).to(T)
-        u = mean + tl.full((), weight, T) * (u - mean)
+        u = mean + weight * (u - mean)
         tl.store(momentum_pointer, u.to(MOMENTUM), mask=mask)
+    if BEFORE:
+        u = direction(u, factor, PRECONDITION)
     tl.store(x_pointer, (shrink * x - rate * u).to(PARAMETER), mask=mask)
 
 
 @triton.jit
-def direction(y, scale, PRECONDITION: tl.constexpr):
-    """h*'(y/λ), with finite quotients beyond the largest finite number cut off there."""
-    magnitude = tl.abs(y)
-    a = magnitude / scale
-    a = tl.where((a == INFINITY) & (magnitude < INFINITY), largest_finite(y.dtype), a)
-    u = PRECONDITION(a)
-    u = tl.where(y < 0, -u, u)
-    return tl.where(y == y, u, y)  # minima and maxima on a device drop NaN
+def direction(y, factor, PRECONDITION: tl.constexpr):
+    """The factor times y for an isotropic φ; else h*'(y/λ), λ being the factor.
+
+    Finite quotients beyond the largest finite number are cut off there.
+    """
+    if PRECONDITION is None:
+        return factor * y
+    else:
+        magnitude = tl.abs(y)
+        a = magnitude / factor
+        a = tl.where((a == INFINITY) & (magnitude < INFINITY), largest_finite(y.dtype), a)
+        u = PRECONDITION(a)
+        u = tl.where(y < 0, -u, u)
+        return tl.where(y == y, u, y)  # minima and maxima on a device drop NaN
 
 
 @triton.jit(do_not_specialize=["n", "blocks"])
@@ -139,26 +142,29 @@ def measure(
     blocks,
     parts,
     grad_scale,
-    coupled_decay: tl.float64,
-    sign: tl.float64,
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
+    MOMENTUM: tl.constexpr,
     DECAYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Write max|y| and ‖y‖ / max|y| of each block, in two rows; both are not finite if an entry of y is not."""
+    """Write max|y| and ‖y‖ / max|y| of each block, in two rows; both are not finite if an entry of y is not.
+
+    MOMENTUM is the dtype of that which averages gradients, and then y is the next momentum, or None.
+    """
+    weight = number(table, 1).to(T)
+    decay = number(table, 2).to(T)
+    gradient_factor = factor_of(grad_scale, number(table, 4), T)
     tensor, start = find(table, n, BLOCK)
-    gradient = tl.load(table + n + tensor)
-    size = tl.load(table + 3 * n + tensor)
-    x = gradient
-    if DECAYS:
-        x = tl.load(table + tensor)
-    gradient_factor = factor_of(grad_scale, sign, T)
-    if ((x | gradient) % 16 == 0) & (start + BLOCK <= size):
-        largest, ratio = moments(x, gradient, start, size, gradient_factor, coupled_decay, T, PARAMETER, DECAYS, BLOCK,
+    x, gradient, momentum, size = tensor_of(table, n, tensor)
+    if not DECAYS:
+        x = gradient
+    numbers = (weight, decay, gradient_factor)
+    if ((x | gradient | momentum) % 16 == 0) & (start + BLOCK <= size):
+        largest, ratio = moments(x, gradient, momentum, start, size, numbers, T, PARAMETER, MOMENTUM, DECAYS, BLOCK,
                                  False)  # fmt: skip
     else:
-        largest, ratio = moments(x, gradient, start, size, gradient_factor, coupled_decay, T, PARAMETER, DECAYS, BLOCK,
+        largest, ratio = moments(x, gradient, momentum, start, size, numbers, T, PARAMETER, MOMENTUM, DECAYS, BLOCK,
                                  True)  # fmt: skip
     block = tl.program_id(0)
     tl.store(parts + block, largest)
@@ -169,22 +175,28 @@ def measure(
 def moments(
     x_address,
     gradient_address,
+    momentum_address,
     start,
     size,
-    gradient_factor,
-    coupled_decay,
+    numbers,
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
+    MOMENTUM: tl.constexpr,
     DECAYS: tl.constexpr,
     BLOCK: tl.constexpr,
     PARTIAL: tl.constexpr,
 ):
     """Return max|y| and ‖y‖ / max|y| of one block, of which only a part lies in the tensor if PARTIAL."""
+    weight, decay, gradient_factor = numbers
     pointer, mask = entries(gradient_address, start, size, PARAMETER, BLOCK, PARTIAL)
     y = tl.load(pointer, mask=mask).to(T) * gradient_factor
     if DECAYS:
         x_pointer, _ = entries(x_address, start, size, PARAMETER, BLOCK, PARTIAL)
-        y += tl.full((), coupled_decay, T) * tl.load(x_pointer, mask=mask).to(T)
+        y += decay * tl.load(x_pointer, mask=mask).to(T)
+    if MOMENTUM is not None:
+        momentum_pointer, _ = entries(momentum_address, start, size, MOMENTUM, BLOCK, PARTIAL)
+        mean = tl.load(momentum_pointer, mask=mask).to(T)
+        y = mean + weight * (y - mean)
     if PARTIAL:
         y = tl.where(mask, y, 0.0)
     largest = tl.max(tl.abs(y), 0)
@@ -209,13 +221,13 @@ def moments(
 @triton.jit(do_not_specialize=["n", "blocks"])
 def combine(table, n, blocks, parts, norms, PER_TENSOR: tl.constexpr, WIDTH: tl.constexpr):
     """Make max|y| and ‖y‖ / max|y| of a tensor, or of all, of those of its blocks, always in the same order."""
-    unit = tl.program_id(0)
+    vector = tl.program_id(0)
     first = tl.zeros((), tl.int64)
     last = first + blocks
     if PER_TENSOR:
-        starts = table + 4 * n
-        first = tl.load(starts + unit)
-        last = tl.load(starts + unit + 1)
+        starts = table + RULE + 4 * n
+        first = tl.load(starts + vector)
+        last = tl.load(starts + vector + 1)
     lanes = tl.arange(0, WIDTH)
     maxima = tl.zeros((WIDTH,), tl.float64)
     for i in range(first, last, WIDTH):
@@ -229,8 +241,8 @@ def combine(table, n, blocks, parts, norms, PER_TENSOR: tl.constexpr, WIDTH: tl.
         part *= tl.load(parts + blocks + i + lanes, mask=mask, other=0.0)
         sums += part * part
     squares = tl.sum(sums, 0)
-    tl.store(norms + unit, or_nan(largest, squares))
-    tl.store(norms + tl.num_programs(0) + unit, tl.sqrt(squares))
+    tl.store(norms + vector, or_nan(largest, squares))
+    tl.store(norms + tl.num_programs(0) + vector, tl.sqrt(squares))
 
 
 @triton.jit
@@ -246,10 +258,25 @@ def divisor_of(largest):
 
 
 @triton.jit
+def number(table, i):
+    """Return a number of the rule, in float64."""
+    low = tl.load(table + 2 * i)
+    high = tl.load(table + 2 * i + 1)
+    return ((high << 32) | low).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+def tensor_of(table, n, tensor):
+    """Return the addresses of a parameter, its gradient and its momentum, and their size."""
+    row = table + RULE + tensor
+    return tl.load(row), tl.load(row + n), tl.load(row + 2 * n), tl.load(row + 3 * n)
+
+
+@triton.jit
 def find(table, n, BLOCK: tl.constexpr):
     """Return the tensor that the block of this program is of, and the entry at which the block starts."""
     block = tl.program_id(0).to(tl.int64)
-    starts = table + 4 * n
+    starts = table + RULE + 4 * n
     low = n * 0
     high = n
     while high - low > 1:
@@ -276,7 +303,7 @@ def entries(address, start, size, DTYPE: tl.constexpr, LENGTH: tl.constexpr, PAR
 def factor_of(grad_scale, sign, T: tl.constexpr):
     """What the gradients are multiplied by to be those of the loss to minimise."""
     if grad_scale is None:
-        return tl.full((), sign, T)
+        return sign.to(T)
     else:
         return (sign / tl.load(grad_scale).to(tl.float64)).to(T)
 

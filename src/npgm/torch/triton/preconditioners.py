@@ -15,8 +15,6 @@ from typing import Any
 import triton
 import triton.language as tl
 
-from npgm import kernels
-
 INFINITY = tl.constexpr(math.inf)
 LN4 = tl.constexpr(math.log(4.0))
 
@@ -128,16 +126,17 @@ def cube_root_of_mixture(a):
     return tl.where(near, u, far)
 
 
-PRECONDITIONERS: dict[type[kernels.Kernel], Any] = {
-    kernels.Artanh: tanh,
-    kernels.Cosh: arsinh,
-    kernels.Cubic: square_root_of_mixture,
-    kernels.Exp: log1p,
-    kernels.ExpSquare: sqrt_lambert,
-    kernels.Log: over_one_plus,
-    kernels.LogCos: arctan,
-    kernels.LogSquare: half_angle,
-    kernels.Quadratic: identity,
-    kernels.Quartic: cube_root_of_mixture,
-    kernels.Sqrt: over_hypot1,
+PRECONDITIONERS: dict[str, Any] = {
+    "artanh": tanh,
+    "cosh": arsinh,
+    "exp": log1p,
+    "expsq": sqrt_lambert,
+    "lncos": arctan,
+    "log": over_one_plus,
+    "logx2": half_angle,
+    "mix3": square_root_of_mixture,
+    "mix4": cube_root_of_mixture,
+    "quad": identity,
+    "sqrt": over_hypot1,
 }
+"""By the key of the kernel."""

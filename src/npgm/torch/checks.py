@@ -1,0 +1,70 @@
+"""What a step refuses, found before anything has changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from npgm.torch import norms
+from npgm.torch.gather import local
+from npgm.torch.norms import Norm
+from npgm.torch.paths import single
+
+if TYPE_CHECKING:
+    from npgm.torch.optimizer import NPGM
+
+
+def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
+    """Raise for gradients and states that are not supported, or not finite where that is to be an error."""
+    refuse_kinds(optimizer)
+    watched = [
+        (_name(group, i, j), parameter, parameter.grad)
+        for i, group in enumerate(optimizer.param_groups)
+        for j, parameter in enumerate(group["params"])
+        if group["nonfinite"] == "raise" and parameter.grad is not None
+    ]
+    if watched and (found_inf is None or not found_inf.any()):  # what a GradScaler has found, it skips
+        _refuse_nonfinite(watched)
+
+
+def refuse_kinds(optimizer: NPGM) -> None:
+    """Raise for what is not supported whatever its values."""
+    for i, group in enumerate(optimizer.param_groups):
+        for j, parameter in enumerate(group["params"]):
+            if message := _fault(group, parameter, parameter.grad):
+                raise RuntimeError(f"{_name(group, i, j)} {message}")
+
+
+def _name(group: dict[str, Any], i: int, j: int) -> str:
+    return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
+
+
+def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None) -> str | None:
+    if parameter.requires_grad and group["reference"].startswith("isotropic") and norms.is_flat_shard(parameter):
+        return (
+            "is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
+            "reference function"
+        )
+    if gradient is None:
+        return None
+    if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
+        return (
+            f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
+            "torch.sparse_coo for gradients"
+        )
+    if group["fused"] and gradient.layout != torch.strided:
+        return "has a sparse gradient, which `fused=True` does not support"
+    if group["differentiable"] and norms.is_dtensor(parameter):
+        return "is a DTensor, which differentiable=True does not support"
+    return None
+
+
+def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:
+    names, parameters, gradients = zip(*watched, strict=True)
+    largest = [single.largest_of(local(p, g, None)[1]) for p, g in zip(parameters, gradients, strict=True)]
+    whole = norms.over_shards([Norm(m, m) for m in largest], [norms.shard_groups(p) for p in parameters])
+    finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite().tolist()
+    if not all(finite):
+        raise RuntimeError(f"the gradient of {names[finite.index(False)]} holds NaN or infinity, and nonfinite='raise'")

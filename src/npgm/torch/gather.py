@@ -1,0 +1,144 @@
+"""What a step is taken of: the tensors of each group, in batches that one path moves together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.optim.optimizer import _default_to_fused_or_foreach
+
+from npgm.references import Isotropic, Separable
+from npgm.torch import fused, norms
+from npgm.torch.norms import Norm, ProcessGroups
+from npgm.torch.options import Options
+from npgm.torch.paths import foreach, native, single, triton
+
+
+class Path(Protocol):
+    """A way to take a step; the modules of `npgm.torch.paths` are four."""
+
+    def measure(self, batch: Batch) -> Norm:
+        """Return the norm of what φ is given, of the part that this process holds; of each tensor if `per_tensor`."""
+
+    def move(self, batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+        """Move the parameters, if ``keep`` is not False.
+
+        Args:
+            batch: what to move.
+            factor: by what an isotropic φ multiplies what it is given; None for any other.
+            keep: without dimensions.
+        """
+
+
+PATHS: dict[str, Path] = {"single": single, "foreach": foreach, "native": native, "triton": triton}
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Tensors of one group that one path moves together, as this process holds them: plain tensors of real numbers.
+
+    They have one dtype and lie on one device, and so do their gradients and their momentum.
+    """
+
+    path: Path
+    group: int
+    options: Options
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    momentum: list[Tensor]
+    """Of each parameter; empty without momentum."""
+    grad_scale: Tensor | None = None
+    """What the gradients were multiplied by, of one element."""
+    process_groups: ProcessGroups = ()
+    """Those over which the tensors are sharded; none if this process holds all of them."""
+    native: Any = None
+    """The tensors as the native module takes them, where it is called directly."""
+
+
+_Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
+
+
+def gather(
+    group: int,
+    options: Options,
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momentum: list[Tensor],
+    grad_scale: Tensor | None,
+    whole: Any = None,
+) -> list[Batch]:
+    """Sort the tensors of a group into batches, each for the fastest path that can take it.
+
+    Args:
+        group: the place of the group among all.
+        options: what it says.
+        parameters: those that have gradients.
+        gradients: theirs.
+        momentum: theirs, empty without.
+        grad_scale: what the gradients were multiplied by, of one element.
+        whole: the result of `npgm.torch.paths.native.whole` for these tensors.
+    """
+    if whole is not None:
+        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, native=whole)]
+    buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
+    use_foreach = options.foreach
+    if use_foreach is None:
+        _, use_foreach = _default_to_fused_or_foreach(list(parameters), options.differentiable)
+    use_foreach = use_foreach and isinstance(options.phi, Isotropic | Separable)
+    members: defaultdict[Any, list[_Local]] = defaultdict(list)
+    for i, (parameter, gradient, buffer) in enumerate(zip(parameters, gradients, buffers, strict=True)):
+        process_groups = norms.shard_groups(parameter)
+        x, g, m = local(parameter, gradient, buffer)
+        if g.is_sparse:
+            g = _sparse_or_dense(g, options, x.dtype)
+        path, alone = ("foreach", None) if use_foreach and not g.is_sparse else ("single", i)
+        tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
+        if tries and fused.accepts_tensors(x, g, m):
+            path, alone = "triton" if x.device.type == "cuda" else "native", None
+        key = (path, process_groups, alone, x.device, x.dtype, None if m is None else m.dtype)
+        members[key].append((x, g, m))
+    batches = []
+    for (path, process_groups, *_), locals_ in members.items():
+        xs, gs, ms = map(list, zip(*locals_, strict=True))
+        own = [m for m in ms if m is not None]
+        batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups))
+    return batches
+
+
+def local(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) -> _Local:
+    """Return what this process holds of a parameter, its gradient and its momentum, complex numbers as pairs."""
+    if norms.is_dtensor(parameter):
+        # a nonlinear map needs the sum of partial gradients, as tensor parallelism leaves them
+        if gradient.placements != parameter.placements:  # type: ignore[attr-defined]
+            gradient = gradient.redistribute(placements=parameter.placements)  # type: ignore[attr-defined]
+        parameter, gradient = parameter.to_local(), gradient.to_local()  # type: ignore[attr-defined]
+        buffer = None if buffer is None else buffer.to_local()  # type: ignore[attr-defined]
+    if parameter.is_complex():
+        parameter, gradient = torch.view_as_real(parameter), _as_real(gradient)
+        buffer = None if buffer is None else torch.view_as_real(buffer)
+    return parameter, gradient, buffer
+
+
+def _sparse_or_dense(gradient: Tensor, options: Options, dtype: torch.dtype) -> Tensor:
+    """Return a sparse gradient with one value for each index, to which a nonlinear map can be applied.
+
+    Momentum and decay make the step dense, and so does what has to be rounded.
+    """
+    if options.momentum or options.weight_decay or dtype != norms.working_dtype(dtype):
+        return gradient.to_dense()
+    return gradient.coalesce()
+
+
+def _as_real(gradient: Tensor) -> Tensor:
+    """View complex numbers as pairs of reals, in a sparse tensor too."""
+    if not gradient.is_sparse:
+        return torch.view_as_real(gradient.resolve_conj())
+    gradient = gradient.coalesce()
+    values = torch.view_as_real(gradient.values())
+    return torch.sparse_coo_tensor(
+        gradient.indices(), values, (*gradient.shape, 2), is_coalesced=True, check_invariants=False
+    )

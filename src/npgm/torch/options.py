@@ -1,0 +1,269 @@
+"""The options of a parameter group: one table, from which defaults, checks, documentation and steps are made.
+
+A new option is one field of `Options`.
+"""
+
+from __future__ import annotations
+
+import copy
+import textwrap
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npgm import _native, _validate
+from npgm.kernels import registry
+from npgm.references import Isotropic, Reference, Spectral, lifts, reference
+
+
+class Rule(NamedTuple):
+    """What the options of a group make of its steps, as plain values: what operators, C++ and Triton are told."""
+
+    kernel: str
+    """The key of φ's kernel; empty for one that is not npgm's own."""
+    parameters: tuple[float, ...]
+    """Of the kernel, in the order of its fields."""
+    isotropic: bool
+    per_tensor: bool
+    """Whether an isotropic φ sees each tensor by itself."""
+    before: bool
+    """Whether the momentum averages gradients, before the preconditioner."""
+    scale: float
+    momentum: float
+    coupled_decay: float
+    decoupled_decay: float
+    maximize: bool
+
+    def encode(self) -> tuple[str, list[float]]:
+        """Return it as a string and numbers, which can be arguments of an operator."""
+        sign = -1.0 if self.maximize else 1.0
+        numbers = (*map(float, self[2:9]), sign, *self.parameters)
+        return self.kernel, list(numbers)
+
+    @staticmethod
+    def decode(kernel: str, numbers: list[float]) -> Rule:
+        """Return what `encode` was called on."""
+        isotropic, per_tensor, before, scale, momentum, coupled, decoupled, sign, *parameters = numbers
+        flags = (bool(isotropic), bool(per_tensor), bool(before))
+        return Rule(kernel, tuple(parameters), *flags, scale, momentum, coupled, decoupled, sign < 0)
+
+
+def _lr(name: str, value: Any) -> float | Tensor:
+    if not isinstance(value, Tensor):
+        return _validate.nonnegative(name, value)
+    if value.numel() != 1:
+        raise ValueError(f"Tensor {name} must be 1-element, not of shape {tuple(value.shape)}")
+    _validate.nonnegative(name, value.item())
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be a bool, not {value!r}")
+    return value
+
+
+def _flag_or_none(name: str, value: Any) -> bool | None:
+    if not (value is None or isinstance(value, bool)):
+        raise TypeError(f"{name} must be a bool or None, not {value!r}")
+    return value
+
+
+def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
+    if not (value is None or (isinstance(value, torch.dtype) and value.is_floating_point)):
+        raise TypeError(f"{name} must be a real floating-point torch.dtype or None, not {value!r}")
+    return value
+
+
+def _one_of(*choices: str) -> Callable[[str, Any], str]:
+    return lambda name, value: _validate.choice(name, value, choices)
+
+
+def _stored(name: str, value: Any) -> Any:
+    return value  # checked together, by `reference`
+
+
+def _option(check: Callable[[str, Any], Any], doc: str, **default: Any) -> Any:
+    return field(metadata={"check": check, "doc": textwrap.dedent(doc).strip()}, **default)
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """What a parameter group says, read once and used until it says something else."""
+
+    lr: float | Tensor = _option(
+        _lr,
+        """the stepsize γ >= 0. A tensor of one element is used without being read on the host and can change
+        without recompilation under `torch.compile`.""",
+    )
+    momentum: float = _option(
+        _validate.fraction,
+        """β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.""",
+        default=0.0,
+    )
+    reference: str = _option(
+        _stored,
+        """φ, or its name for `npgm.reference`. The group holds it as plain values, so that a checkpoint loads
+        with ``weights_only=True``.""",
+        default="isotropic-cosh",
+    )
+    scale: float = _option(_stored, """λ of φ, part of ``reference`` where that is not a name.""", default=1.0)
+    kernel_parameters: dict[str, float] = _option(
+        _stored, """those of the kernel of φ, part of ``reference`` where that is not a name.""", default_factory=dict
+    )
+    weight_decay: float = _option(
+        _validate.nonnegative,
+        """c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the preconditioner.""",
+        default=0.0,
+    )
+    decoupled_weight_decay: bool = _option(
+        _flag,
+        """whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x before the step.""",
+        default=False,
+    )
+    momentum_order: str = _option(
+        _one_of("after", "before"),
+        """whether the momentum averages after the preconditioner, m ← β m + (1-β) ∇φ*(∇f) as in Algorithm 1, or
+        ``"before"`` it: m ← β m + (1-β) ∇f, x ← x - γ ∇φ*(m). The norm that an isotropic φ sees is that of m then.
+        Normalised momentum is of this form (Cutkosky & Mehta 2020; Hübler et al. 2024).""",
+        default="after",
+    )
+    scope: str = _option(
+        _one_of("global", "group", "tensor"),
+        """the vector whose norm an isotropic φ sees: the gradients of all parameters whose group has an isotropic
+        φ and this scope (``"global"``, as in the paper), those of the group, or each tensor by itself. A separable
+        φ acts on each entry.""",
+        default="global",
+    )
+    nonfinite: str = _option(
+        _one_of("propagate", "skip", "raise"),
+        """what a gradient that holds NaN or infinity does. ``"propagate"`` takes it through φ, as torch does:
+        NaN reaches the parameters, all of those that share the norm of an isotropic φ, and infinity becomes what
+        φ makes of it. ``"skip"`` leaves all parameters and the momentum as they are in this step, without a
+        synchronisation. ``"raise"`` raises before anything has changed, which waits for the device.""",
+        default="propagate",
+    )
+    momentum_dtype: torch.dtype | None = _option(
+        _floating_dtype,
+        """the dtype of the momentum, that of the parameter if None: ``torch.float32`` keeps small steps
+        of bfloat16 parameters from being rounded away, and survives `load_state_dict`.""",
+        default=None,
+    )
+    maximize: bool = _option(_flag, """whether to maximise.""", default=False)
+    foreach: bool | None = _option(
+        _flag_or_none,
+        """whether to use `torch._foreach_*`; chosen as in `torch.optim` if None.""",
+        default=None,
+    )
+    capturable: bool = _option(
+        _flag,
+        """whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
+        a tensor on the device.""",
+        default=False,
+    )
+    differentiable: bool = _option(_flag, """whether autograd goes through the step.""", default=False)
+    fused: bool | None = _option(
+        _flag_or_none,
+        """whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
+        CUDA devices. If None, it is chosen where it can be: it needs an isotropic φ or a kernel of npgm's own.
+        Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.""",
+        default=None,
+    )
+
+    phi: Reference = field(init=False)
+    rule: Rule = field(init=False)
+    tries_fused: bool = field(init=False)
+    """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
+
+    def __post_init__(self) -> None:
+        lift, _, key = self.reference.partition("-")
+        phi = lifts[lift](registry[key](**self.kernel_parameters), self.scale)
+        kernel, parameters = _native.kernel_arguments(phi.kernel)
+        rule = Rule(
+            kernel,
+            parameters,
+            isotropic=isinstance(phi, Isotropic),
+            per_tensor=isinstance(phi, Isotropic) and self.scope == "tensor",
+            before=self.momentum_order == "before" and self.momentum != 0.0,
+            scale=phi.scale,
+            momentum=self.momentum,
+            coupled_decay=0.0 if self.decoupled_weight_decay else self.weight_decay,
+            decoupled_decay=self.weight_decay if self.decoupled_weight_decay else 0.0,
+            maximize=self.maximize,
+        )
+        fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
+        for name, value in (("phi", phi), ("rule", rule), ("tries_fused", fused)):
+            object.__setattr__(self, name, value)
+
+    @staticmethod
+    def of(group: dict[str, Any]) -> Options:
+        """Read a parameter group that `checked` has returned; torch.compile traces this, and not that."""
+        return Options(**{name: group[name] for name in NAMES})
+
+    def with_lr(self, lr: float | Tensor) -> Options:
+        """Return the same with another stepsize."""
+        result = copy.copy(self)
+        object.__setattr__(result, "lr", lr)
+        return result
+
+
+_TABLE = [option for option in fields(Options) if option.init]
+NAMES = tuple(option.name for option in _TABLE)
+
+
+def defaults() -> dict[str, Any]:
+    """Return the options that have a default, with it."""
+    return {
+        option.name: option.default if option.default_factory is MISSING else option.default_factory()
+        for option in _TABLE
+        if option.default is not MISSING or option.default_factory is not MISSING
+    }
+
+
+def documentation(indent: str) -> str:
+    """Return the lines of the options for the documentation of a class."""
+    entries = (f"{option.name}: {option.metadata['doc']}" for option in _TABLE)
+    return "\n".join(textwrap.indent(entry.replace("\n", "\n    "), indent).lstrip() for entry in entries)
+
+
+def checked(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the group with its options checked and its numbers as plain floats.
+
+    Raises:
+        TypeError, ValueError: if an option is not accepted.
+    """
+    group = group | {option.name: option.metadata["check"](option.name, group[option.name]) for option in _TABLE}
+    if group["foreach"] and group["differentiable"]:
+        raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
+    if group["fused"] and group["foreach"]:
+        raise ValueError("`fused` and `foreach` cannot be `True` together.")
+    if group["fused"] and group["differentiable"]:
+        raise ValueError("`fused` does not support `differentiable`.")
+    if group["capturable"] and group["nonfinite"] == "raise":
+        raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
+    return group | stored(checked_reference(group))
+
+
+def stored(phi: Reference | str) -> dict[str, Any]:
+    """Return the entries of a parameter group that stand for φ: plain values, safe in a checkpoint."""
+    if isinstance(phi, str):
+        return {"reference": phi}
+    if not isinstance(phi, Reference):
+        raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
+    if registry.get(phi.kernel.key) is not type(phi.kernel):
+        raise ValueError(f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register")
+    parameters = {entry.name: getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)}  # type: ignore[arg-type]
+    return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
+
+
+def checked_reference(group: dict[str, Any]) -> Reference:
+    """Build φ from the entries of a group that stand for it, or raise."""
+    if not isinstance(group["kernel_parameters"], dict):
+        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
+    phi = reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    if isinstance(phi, Spectral):
+        raise ValueError(f"NPGM takes isotropic and separable reference functions, not {group['reference']!r}")
+    return phi

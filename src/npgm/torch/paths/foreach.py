@@ -1,0 +1,122 @@
+"""Many tensors at once by `torch._foreach_*`, and for φ of each entry by one flat copy of what it is given.
+
+There is no foreach form of most preconditioners; on the flat copy each of their operations is one launch.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from npgm.torch.fused import is_dense
+from npgm.torch.norms import Norm, divisor
+from npgm.torch.paths.single import held, rate, weight, working
+
+if TYPE_CHECKING:
+    from npgm.torch.gather import Batch
+
+
+def measure(batch: Batch) -> Norm:
+    """See `npgm.torch.gather.Path`."""
+    ys = _gradients(batch)
+    if batch.options.rule.before:
+        ys = list(torch._foreach_lerp(_wide(batch, batch.momentum), ys, 1.0 - batch.options.momentum))
+    zero = ys[0].new_zeros(1)  # the maximum of nothing is an error
+    sizes = list(torch._foreach_abs([y if y.numel() else zero for y in ys]))
+    largest = torch.stack(torch.ops.aten._foreach_max(sizes))  # which torch.compile knows by this name
+    if not batch.options.rule.per_tensor:
+        largest = largest.amax().reshape(1)
+    torch._foreach_div_(sizes, _of_each(divisor(largest), sizes))
+    ratios = torch.stack(torch._foreach_norm(sizes))
+    if not batch.options.rule.per_tensor:
+        ratios = torch.linalg.vector_norm(ratios).reshape(1)
+    return Norm(largest, ratios)
+
+
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+    """See `npgm.torch.gather.Path`."""
+    rule = batch.options.rule
+    us = _gradients(batch)
+    if not rule.before:
+        us = _directions(batch, us, factor)
+    us = _held(us, keep)
+    if batch.momentum:
+        means, share = _wide(batch, batch.momentum), weight(batch, us[0], keep)
+        if isinstance(share, Tensor):
+            torch._foreach_mul_(means, 1.0 - share)
+            torch._foreach_add_(means, torch._foreach_mul(us, share))
+        else:
+            torch._foreach_lerp_(means, us, share)
+        if means is not batch.momentum:
+            torch._foreach_copy_(batch.momentum, means)
+        us = means
+    if rule.before:
+        us = _held(_directions(batch, us, factor), keep)
+    lr = rate(batch, us[0], keep)
+    points = _wide(batch, batch.parameters)
+    if rule.decoupled_decay:
+        torch._foreach_mul_(points, 1.0 - lr * rule.decoupled_decay)
+    if isinstance(lr, Tensor):
+        torch._foreach_sub_(points, torch._foreach_mul(us, lr))
+    else:
+        torch._foreach_add_(points, us, alpha=-lr)
+    if points is not batch.parameters:
+        torch._foreach_copy_(batch.parameters, points)
+
+
+def _gradients(batch: Batch) -> list[Tensor]:
+    """The gradients of the loss to minimise, decay included, in the working dtype; those of the batch if they are."""
+    rule = batch.options.rule
+    ys = _wide(batch, batch.gradients)
+    if batch.grad_scale is not None:
+        ys = list(torch._foreach_div(ys, batch.grad_scale.to(ys[0])))
+    if rule.maximize:
+        ys = list(torch._foreach_neg(ys))
+    if rule.coupled_decay:
+        ys = list(torch._foreach_add(ys, _wide(batch, batch.parameters), alpha=rule.coupled_decay))
+    return ys
+
+
+def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> list[Tensor]:
+    """∇φ* of all of them, which for an isotropic φ are multiples."""
+    if factor is not None:
+        return list(torch._foreach_mul(ys, _of_each(factor, ys)))
+    flat, _ = _flat(ys, batch.parameters, ys[0].dtype)
+    return _split(batch.options.phi.precondition(flat), batch.parameters)
+
+
+def _held(us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
+    if keep is None:
+        return us
+    flat, _ = _flat(us, us, us[0].dtype)
+    return _split(held(flat, keep), us)
+
+
+def _of_each(values: Tensor, tensors: list[Tensor]) -> Tensor | list[Tensor]:
+    """One number for all as `torch._foreach_*` takes it, or one for each."""
+    return values.reshape(()) if values.numel() == 1 else list(values.unbind())
+
+
+def _wide(batch: Batch, tensors: list[Tensor]) -> list[Tensor]:
+    """Return tensors in the dtype in which to compute, as they are where they have that."""
+    dtype = working(batch)
+    return tensors if tensors[0].dtype == dtype else _flat(tensors, batch.parameters, dtype)[1]
+
+
+def _flat(tensors: list[Tensor], like: list[Tensor], dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+    """Copy tensors into one of one dimension; return it and its views, laid out as ``like``."""
+    flat = torch.empty(sum(t.numel() for t in like), dtype=dtype, device=like[0].device)
+    views = _split(flat, like)
+    torch._foreach_copy_(views, tensors)
+    return flat, views
+
+
+def _split(flat: Tensor, like: list[Tensor]) -> list[Tensor]:
+    """Return views of ``flat`` of the shapes of ``like``, and of their strides where those fill the memory."""
+    parts = torch.split(flat, [t.numel() for t in like])
+    return [
+        part.view(t.shape) if t.is_contiguous() or not is_dense(t) else part.as_strided(t.shape, t.stride())
+        for part, t in zip(parts, like, strict=True)
+    ]

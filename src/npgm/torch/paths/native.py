@@ -1,0 +1,179 @@
+"""One pass over memory on the CPU, by the native module.
+
+Elsewhere than in a graph of `torch.compile` it is called without the dispatcher of torch, which would take longer for
+thousands of tensors than the step of small ones; and for all groups in one call where it has all that is needed.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from npgm import _native
+from npgm.torch import fused
+from npgm.torch.fused import DTYPES, PLAIN
+from npgm.torch.norms import Norm
+from npgm.torch.options import Options, Rule
+
+if TYPE_CHECKING:
+    from npgm._native import _core
+    from npgm.torch.gather import Batch
+
+_EXCHANGE = (
+    _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
+    if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
+    else None
+)
+
+
+def is_direct() -> bool:
+    """Whether the native module may be called without the dispatcher of torch: neither traced nor recorded."""
+    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
+
+
+def whole(
+    options: Options, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]
+) -> _core.Tensors | None:
+    """Return all tensors of a group as the module takes them, if it takes the step of all of them in one call.
+
+    Then they are supported, too, and finding that out takes less time than looking at each.
+    """
+    if not (options.tries_fused and parameters and is_direct() and fused.accepts(options.phi)):
+        return None
+    return tensors(parameters, gradients, momentum)
+
+
+def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors | None:
+    """Return tensors as the module takes them, or None if it does not take them together.
+
+    It holds the addresses of their memory: it is of use while they have it.
+    """
+    if _EXCHANGE is not None:
+        exchanged: _core.Tensors | None = _EXCHANGE.tensors(parameters, gradients, momentum)
+        return exchanged
+    buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
+    dtypes = {(p.dtype, None if m is None else m.dtype) for p, m in zip(parameters, buffers, strict=True)}
+    if len(dtypes) != 1 or not all(map(fused.accepts_tensors, parameters, gradients, buffers)):
+        return None
+    # the dispatcher would do what is still to be negated
+    if not parameters[0].is_cpu or any(map(Tensor.is_neg, [*parameters, *gradients, *momentum])):
+        return None
+    return addresses(parameters, gradients, momentum)
+
+
+def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors:
+    """Return tensors of equal dtypes, each of which `fused.accepts_tensors`, as the module takes them."""
+    result: _core.Tensors = _native.core().Tensors(
+        list(map(Tensor.data_ptr, parameters)),
+        list(map(Tensor.data_ptr, gradients)),
+        list(map(Tensor.data_ptr, momentum)),
+        list(map(Tensor.numel, parameters)),
+        dtype=DTYPES[parameters[0].dtype],
+        momentum_dtype=DTYPES[momentum[0].dtype] if momentum else "",
+    )
+    return result
+
+
+def takes(batches: Sequence[Batch]) -> bool:
+    """Whether all of a step is one call of the module."""
+    return bool(batches) and all(b.native is not None and b.options.rule.kernel in _native.kernels() for b in batches)
+
+
+def step(batches: Sequence[Batch], found_inf: Tensor | None) -> None:
+    """Measure, factor and move, as `npgm.torch.step` does it."""
+    if found_inf is not None and found_inf.item():
+        return
+    vectors = {"global": -1, "tensor": -1}
+    parts = []
+    for batch in batches:
+        options = batch.options
+        vector = vectors.get(options.scope, batch.group)
+        parts.append((batch.native, _rule(options.rule), float(options.lr), vector, options.nonfinite == "skip"))
+        torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
+    _native.core().step(parts, grad_scale=_number(batches[0].grad_scale), threads=torch.get_num_threads())
+
+
+def measure(batch: Batch) -> Norm:
+    """See `npgm.torch.gather.Path`."""
+    if batch.native is None:
+        return fused.measure(batch)
+    return Norm(*_measure(batch.native, batch.options.rule, batch.grad_scale))
+
+
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+    """See `npgm.torch.gather.Path`."""
+    if batch.native is None:
+        fused.move(batch, factor, keep)
+    elif keep is None or keep.item():
+        torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
+        _move(batch.native, batch.options.rule, factor, batch.options.lr, batch.grad_scale)
+
+
+def _measure(native: _core.Tensors, rule: Rule, grad_scale: Tensor | None) -> Tensor:
+    measured = _native.core().measure(
+        native, _rule(rule), grad_scale=_number(grad_scale), threads=torch.get_num_threads()
+    )
+    return torch.tensor(measured, dtype=torch.float64, device="cpu")
+
+
+def _move(
+    native: _core.Tensors, rule: Rule, factor: Tensor | None, lr: float | Tensor, grad_scale: Tensor | None
+) -> None:
+    _native.core().move(
+        native,
+        _rule(rule),
+        factors=[] if factor is None else factor.tolist(),
+        lr=float(lr),
+        grad_scale=_number(grad_scale),
+        threads=torch.get_num_threads(),
+    )
+
+
+def _number(grad_scale: Tensor | None) -> float:
+    return 1.0 if grad_scale is None else float(grad_scale.item())
+
+
+@functools.lru_cache
+def _rule(rule: Rule) -> _core.Rule:
+    if rule.kernel not in _native.kernels():  # of an isotropic φ, whose factor comes from elsewhere
+        rule = rule._replace(kernel="", parameters=())
+    result: _core.Rule = _native.core().Rule(*rule.encode())
+    return result
+
+
+def _measure_operator(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momentum: list[Tensor],
+    grad_scale: Tensor | None,
+    *,
+    phi: str,
+    rule: list[float],
+) -> Tensor:
+    return _measure(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), grad_scale)
+
+
+def _move_operator(
+    parameters: list[Tensor],
+    gradients: list[Tensor],
+    momentum: list[Tensor],
+    factors: Tensor | None,
+    lr: Tensor,
+    grad_scale: Tensor | None,
+    keep: Tensor | None,
+    *,
+    phi: str,
+    rule: list[float],
+) -> None:
+    if keep is None or keep.item():
+        torch.autograd.graph.increment_version([*parameters, *momentum])
+        _move(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), factors, lr, grad_scale)
+
+
+torch.library.impl("npgm::measure", "CPU", _measure_operator)
+torch.library.impl("npgm::move_", "CPU", _move_operator)

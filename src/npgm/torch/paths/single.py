@@ -1,0 +1,118 @@
+"""One tensor at a time, by operations of torch: any φ, sparse gradients, autograd through the step.
+
+What φ is given is computed anew each time that it is needed, so that no copy of all gradients is held.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from npgm.torch.norms import Norm, divisor, working_dtype
+
+if TYPE_CHECKING:
+    from npgm.torch.gather import Batch
+
+
+def measure(batch: Batch) -> Norm:
+    """See `npgm.torch.gather.Path`."""
+    y = _gradient(batch)
+    if batch.options.rule.before:
+        y = wide(batch.momentum[0], y.dtype).lerp(y, 1.0 - batch.options.momentum)
+    largest = largest_of(y.detach())
+    ratio: Tensor = torch.linalg.vector_norm(y / divisor(largest).reshape(()))
+    return Norm(largest, ratio.reshape(1))
+
+
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+    """See `npgm.torch.gather.Path`."""
+    (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
+    u = _gradient(batch)
+    if not rule.before:
+        u = _direction(batch, u, factor)
+    u = held(u, keep)
+    for buffer in batch.momentum:
+        mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
+        if mean is not buffer:
+            buffer.copy_(mean)
+        u = mean
+    if rule.before:
+        u = held(_direction(batch, u, factor), keep)
+    elif batch.options.differentiable and batch.momentum:
+        u = u.clone()  # the buffer changes in the next step
+    if gradient.is_sparse:
+        u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
+    lr = rate(batch, u, keep)
+    x = wide(parameter, u.dtype)
+    if rule.decoupled_decay:
+        x.mul_(1.0 - lr * rule.decoupled_decay)
+    if isinstance(lr, Tensor):
+        x.sub_(u * lr)
+    else:
+        x.add_(u, alpha=-lr)
+    if x is not parameter:
+        parameter.copy_(x)
+
+
+def _gradient(batch: Batch) -> Tensor:
+    """The gradient of the loss to minimise, decay included, in the working dtype."""
+    (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
+    y = (gradient.values() if gradient.is_sparse else gradient).to(working(batch))
+    if batch.grad_scale is not None:
+        y = y / batch.grad_scale.to(y.device)
+    if rule.maximize:
+        y = -y
+    if rule.coupled_decay:
+        y = y.add(parameter, alpha=rule.coupled_decay)
+    return y
+
+
+def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
+    """∇φ*(y), which for an isotropic φ is a multiple of y."""
+    u: Tensor = batch.options.phi.precondition(y) if factor is None else y * factor.reshape(())
+    return u
+
+
+def working(batch: Batch) -> torch.dtype:
+    """Return the dtype in which to compute."""
+    dtype = working_dtype(batch.parameters[0].dtype)
+    return torch.promote_types(dtype, batch.momentum[0].dtype) if batch.momentum else dtype
+
+
+def rate(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
+    """Return the stepsize, 0 where ``keep`` is False."""
+    lr = batch.options.lr
+    if isinstance(lr, Tensor):
+        lr = lr.squeeze()
+        # a tensor of one element on the CPU takes part in operations on any device
+        lr = lr if lr.device.type == "cpu" else lr.to(like.device)
+    elif torch.compiler.is_compiling():
+        lr = lr * like.new_ones(())  # in any other use than a product a float is compiled in as a constant
+    return lr if keep is None else lr * keep.to(like)
+
+
+def largest_of(y: Tensor) -> Tensor:
+    """Return max|y|, of shape (1,)."""
+    values = y.coalesce().values() if y.is_sparse else y
+    if values.numel() == 0:
+        return values.new_zeros(1)
+    low, high = torch.aminmax(values)  # many times as fast on the CPU as the norm of order infinity
+    return torch.maximum(high, -low).reshape(1)
+
+
+def weight(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
+    """Return 1 - β, 0 where ``keep`` is False."""
+    value = 1.0 - batch.options.momentum
+    return value if keep is None else value * keep.to(like)
+
+
+def held(u: Tensor, keep: Tensor | None) -> Tensor:
+    """Return u, 0 where ``keep`` is False: not even NaN, which a product with 0 would leave."""
+    return u if keep is None else torch.where(keep.to(u.device), u, 0.0)
+
+
+def wide(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a tensor in the dtype in which to compute, itself where it has that."""
+    return tensor.to(dtype)
