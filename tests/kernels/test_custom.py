@@ -269,3 +269,46 @@ def test_a_kernel_is_checked_once_for_each_value_of_its_parameters():
 
 def test_a_sound_kernel_needs_no_dataclass():
     assert broken(mu=1.0, noise_inequality=True)().precondition(3.0) == 3.0
+
+
+class Kinked(npgm.kernels.FromPrimal):
+    """h'' jumps from 1 to 2 at 1.3."""
+
+    key, mu = "kinked", 1.0
+
+    def h(self, xp, a):
+        return xp.where(a < 1.3, a**2 / 2, a**2 - 1.3 * a + 1.3**2 / 2)
+
+    def h_prime(self, xp, a):
+        return xp.where(a < 1.3, a, 2 * a - 1.3)
+
+
+class KinkedDual(npgm.kernels.FromDual):
+    """The slope of the preconditioner jumps from 1 to 1/2 at 2."""
+
+    key, mu = "kinked-dual", 1.0
+
+    def conjugate_prime(self, xp, a):
+        return xp.where(a < 2, a, 1 + a / 2)
+
+
+class Smooth(npgm.kernels.FromPrimal):
+    key, mu = "smooth", 1.0
+
+    def h(self, xp, a):
+        return a**2 / 2 + a**6 / 6
+
+    def h_prime(self, xp, a):
+        return a + a**5
+
+
+def test_assumption_1_2_is_not_claimed_of_a_kink():
+    assert not Kinked().strongly_convex_c2
+    assert not KinkedDual().strongly_convex_c2
+    assert Smooth().strongly_convex_c2
+    # a theorem whose proof needs no more than strong convexity holds, as a derived one
+    arguments = {"smoothness": 1.0, "lr": 1.0, "momentum": 0.2, "gap": 1.0, "iterations": 3}
+    assert npgm.theory.bounds.theorem_2_2(npgm.Isotropic(Kinked()), **arguments).provenance == "derived"
+    assert npgm.theory.bounds.theorem_2_2(npgm.Isotropic(Smooth()), **arguments).provenance == "proved"
+    with pytest.raises(npgm.theory.bounds.AssumptionError, match=r"Assumption 1\.2"):
+        npgm.theory.bounds.proposition_e_1(npgm.Isotropic(Kinked()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -245,3 +247,34 @@ def test_jax_arrays_need_no_double_precision():
     value = theory.anisotropic_smoothness(function, npgm.reference("separable-exp"), x).value
     assert value == pytest.approx(np.cosh(1) / (1 + np.sinh(1)), rel=1e-5)
     assert jax.config.read("jax_enable_x64")
+
+
+@pytest.mark.parametrize(
+    ("layer", "said"),
+    [
+        (torch.nn.Dropout(0.5), "it calls Dropout in training mode"),
+        (torch.nn.BatchNorm1d(4), "it calls BatchNorm1d in training mode"),
+        (None, "two calls gave"),
+    ],
+)
+def test_a_loss_that_is_not_one_function_is_warned_of(layer, said):
+    torch.manual_seed(0)
+    first, inputs = torch.nn.Linear(3, 4).double(), torch.randn(8, 3, dtype=torch.float64)
+    model = torch.nn.Sequential(first, *([] if layer is None else [layer.double()]))
+
+    def loss():
+        output = model(inputs)
+        return (
+            (output if layer is not None else torch.nn.functional.dropout(output, training=model.training))
+            .square()
+            .sum()
+        )
+
+    oracle, x = theory.oracles.from_torch(loss, first.parameters())
+    with pytest.warns(RuntimeWarning, match=said):
+        theory.anisotropic_smoothness(oracle, "isotropic-cosh", x)
+    model.eval()
+    oracle, x = theory.oracles.from_torch(loss, first.parameters())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        theory.anisotropic_smoothness(oracle, "isotropic-cosh", x)

@@ -63,9 +63,9 @@ class _Derived(Kernel):
             self._check()
             _sound.add(identity)
 
-    @property
+    @functools.cached_property
     def strongly_convex_c2(self) -> bool:
-        return self.mu > 0.0
+        return self.mu > 0.0 and not _has_kink(self)
 
     @functools.cached_property
     def curvature_at_zero(self) -> float:
@@ -254,6 +254,36 @@ def _integral(xp: Namespace, function: Function, a: Array) -> Array:
             total = total + (0.25 * float(weight)) * end * function(xp, end * (0.75 + 0.25 * float(node)))
         end = 0.5 * end
     return total
+
+
+def _has_kink(kernel: Kernel) -> bool:
+    """Return whether the preconditioner has two slopes at some point, as far as floating point tells.
+
+    Where the slope changes most, intervals are halved; what is left of a change in 1e-4 of a point is a jump. Where the
+    preconditioner is flat, its slope is not known.
+    """
+    low = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 321)])
+    low, high = low[:-1], low[1:]
+
+    def slope(y: Floats) -> Floats:
+        h = 1e-6 * y + 1e-12
+        with np.errstate(all="ignore"):
+            quotient: Floats = (kernel.precondition(y + h) - kernel.precondition(np.maximum(y - h, 0.0))) / (
+                h + np.minimum(y, h)
+            )
+        return quotient
+
+    at_low, at_high = slope(low), slope(high)
+    for _ in range(40):
+        middle = 0.5 * (low + high)
+        at_middle = slope(middle)
+        right = np.abs(at_high - at_middle) > np.abs(at_middle - at_low)
+        wide = high - low > 1e-4 * middle
+        low, at_low = np.where(wide & right, middle, low), np.where(wide & right, at_middle, at_low)
+        high, at_high = np.where(wide & ~right, middle, high), np.where(wide & ~right, at_middle, at_high)
+    largest = np.maximum(np.abs(at_low), np.abs(at_high))
+    known = largest * high > 1e-4 * kernel.precondition(high)
+    return bool(np.any(known & (np.abs(at_high - at_low) > 0.01 * largest)))
 
 
 def _evaluate(function: Function, a: Any) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -42,7 +43,8 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
     Args:
         loss: returns the loss at the parameters' present values, such as
             ``lambda: criterion(model(inputs), targets)``. It must be the same function at each call: no dropout, and
-            batch normalisation in evaluation mode.
+            batch normalisation in evaluation mode. At the first evaluation it is called twice more, and a
+            RuntimeWarning says what is not so.
         parameters: the tensors, or pairs of a name and a tensor: ``model.parameters()`` or
             ``model.named_parameters()``. The oracle leaves their values as they were.
 
@@ -81,13 +83,23 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
             for tensor, data in zip(tensors, present, strict=True):
                 tensor.data = data
 
+    checked = False
+
+    def check() -> None:
+        nonlocal checked
+        if not checked:
+            checked = True
+            _warn_of_training(loss)
+
     def gradient(x: Floats) -> Floats:
         with at(split(x)):
+            check()
             return flatten(torch.autograd.grad(loss(), tensors, materialize_grads=True))
 
     def linearize(x: Floats) -> tuple[Floats, Hvp]:
         parts = split(x)
         with at(parts):  # one graph of the gradient for all products at this point
+            check()
             grads = torch.autograd.grad(loss(), tensors, create_graph=True, materialize_grads=True)
 
         def hvp(d: Floats) -> Floats:
@@ -100,6 +112,39 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
         return flatten(grads), hvp
 
     return Oracle(gradient, linearize), flatten(tensors)
+
+
+def _warn_of_training(loss: Callable[[], Any]) -> None:
+    """Warn if the loss differs from call to call, or calls a batch normalisation in training mode."""
+    import torch
+    from torch.nn.modules.batchnorm import _BatchNorm
+    from torch.nn.modules.dropout import _DropoutNd
+    from torch.nn.modules.module import register_module_forward_pre_hook
+
+    found: dict[str, None] = {}
+
+    def note(module: Any, inputs: Any) -> None:
+        random = isinstance(module, _DropoutNd) and module.p > 0.0
+        if module.training and (random or isinstance(module, _BatchNorm)):
+            found[type(module).__name__] = None
+
+    hook = register_module_forward_pre_hook(note)
+    try:
+        with torch.no_grad():
+            first, second = (float(loss()) for _ in range(2))
+    finally:
+        hook.remove()
+    differs = abs(first - second) > 1e-5 * max(abs(first), abs(second))
+    if found or differs:
+        modules = (
+            f"it calls {', '.join(found)} in training mode" if found else f"two calls gave {first!r} and {second!r}"
+        )
+        warnings.warn(
+            f"the loss is not one function of the parameters: {modules}. What is measured of it is noise, or that of "
+            "another function; put the model into evaluation mode",
+            RuntimeWarning,
+            stacklevel=5,
+        )
 
 
 def from_jax(function: Callable[[Any], Any], parameters: Any) -> tuple[Oracle, Floats]:
