@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 
 import npgm
 from npgm.cli import app
+from npgm.experiments import certification
 from npgm.experiments.certification import certify_problem
 from npgm.problems import registry
 
@@ -30,7 +31,9 @@ def test_kernels_says_why_it_cannot_draw(tmp_path):
 
 @pytest.mark.parametrize("problem", sorted(registry))
 def test_certify_holds_on_every_problem(problem):
-    reference = {"cosh": "separable-log", "cosh-sum": "separable-cosh"}.get(problem, "isotropic-cosh")
+    reference = {"cosh": "separable-log", "cosh-sum": "separable-cosh", "exp-square": "isotropic-log"}.get(
+        problem, "isotropic-cosh"
+    )
     result = invoke("certify", problem, "--reference", reference, "--maxiter", 60)
     assert result.exit_code == 0, result.output
     assert "Theorem 2.2" in result.output
@@ -43,6 +46,65 @@ def test_certify_with_momentum_and_a_plot(tmp_path):
     assert result.exit_code == 0
     assert "Theorem 2.7," in result.output
     assert (tmp_path / "certificate.png").stat().st_size > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "theorems"),
+    [
+        (("cosh-sum", "--reference", "separable-cosh", "--deviation", 0.5), ("3.1", "3.4", "3.5")),
+        (("quadratic",), ("3.1", "3.4")),
+        (("two-quadratics",), ("3.1",)),
+    ],
+)
+def test_certify_stochastic_runs(arguments, theorems, tmp_path):
+    plot = tmp_path / "certificate.png"
+    result = invoke("certify", *arguments, "--stochastic", "--maxiter", 48, "--seeds", 6, "--plot", plot)
+    assert result.exit_code == 0, result.output
+    assert "NO" not in result.output
+    for theorem in ("3.1", "3.4", "3.5"):
+        assert (f"Theorem {theorem} " in result.output.split("•")[0]) == (theorem in theorems)
+    assert plot.stat().st_size > 10_000
+
+
+def test_certify_refuses_what_no_stochastic_theorem_is_about():
+    result = invoke("certify", "cosh", "--reference", "isotropic-log", "--stochastic", "--maxiter", 5)
+    assert result.exit_code == 1
+    assert "Proposition 3.2 does not apply" in result.output
+    assert "bounded domain" in result.output
+    result = invoke("certify", "cosh-sum", "--stochastic", "--seeds", 1, "--maxiter", 5)
+    assert result.exit_code == 1
+    assert "two seeds at least" in result.output
+
+
+def test_noise_shows_example_3_3(tmp_path):
+    result = invoke("noise", "two-quadratics", "--plot", tmp_path / "noise.svg")
+    assert result.exit_code == 0, result.output
+    assert result.output.count("6.28") == 3  # bounded, where the variance grows a thousandfold
+    assert "1.102e+04" in result.output
+    assert (tmp_path / "noise.svg").stat().st_size > 10_000
+    assert invoke("noise", "quartic").exit_code == 2
+
+
+def test_certificates_with_estimated_constants():
+    problem = npgm.problems.PhaseRetrieval.random(20, 12, 0)
+    phi = npgm.reference("isotropic-cosh", scale=100.0)
+    start = np.random.default_rng(0).normal(5.0, 1.0, 20)
+    for momentum in (0.0, 0.3):
+        done = certification.certify_estimated(
+            problem, problem.hvp, phi, start, minimum=problem.optimum, momentum=momentum, maxiter=60
+        )
+        assert done.estimated
+        assert done.report.holds
+        assert done.descent >= -1e-9
+        assert "Theorem 2.2" in {c.bound.theorem for c in done.report.certificates}
+
+
+@pytest.mark.slow
+def test_certify_phase_retrieval_at_the_size_of_the_paper():
+    result = invoke("certify", "phase-retrieval", "--scale", 1000, "--maxiter", 40)
+    assert result.exit_code == 0, result.output
+    assert "estimated along the run: the certificates are empirical" in result.output
+    assert invoke("certify", "phase-retrieval", "--stochastic").exit_code == 2
 
 
 def test_certify_says_that_no_theorem_applies():
@@ -63,6 +125,8 @@ def test_certify_says_that_no_theorem_applies():
         ("quartic", "--momentum", "1"),
         ("quartic", "--lr", "-1"),
         ("quartic", "--maxiter", "0"),
+        ("quartic", "--stochastic", "--momentum", "0.5"),
+        ("quartic", "--stochastic", "--deviation", "-1"),
     ],
 )
 def test_bad_arguments_exit_with_2(arguments):

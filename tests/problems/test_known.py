@@ -82,7 +82,7 @@ def test_constants_agree_with_a_grid(problem, phi, constants):
         assert np.max(np.abs(eigenvalues)) == pytest.approx(constants.lipschitz, rel=1e-5)
     else:
         n, rng = problem.start.size, np.random.default_rng(0)
-        center = np.asarray(getattr(problem, "b", np.zeros(n)))
+        center = problem.minimiser
         points = center + rng.standard_normal((300, n)) * np.logspace(-6, 0.4, 300)[:, None]
         if problem.key == "radial-quartic":
             points = np.linspace(0.5, 1.6, 400)[:, None] * phi.scale ** (1 / 3) * np.array([0.6, 0.0, -0.8])
@@ -156,3 +156,34 @@ def test_constants_are_those_of_the_dimension():
             problem.constants("separable-cosh", 7)
     with pytest.raises(TypeError, match="n must be an integer"):
         quartic.constants(phi, 1.0)
+
+
+def test_the_witness_is_smooth_relative_to_log_and_not_l0_l1_smooth():
+    problem, phi = registry["exp-square"](), npgm.reference("isotropic-log")
+    assert problem.constants(phi).smoothness == 2.0
+    x = np.linspace(0.0, 12.0, 2001)[:, None]
+    slope, curvature = np.abs(problem(x)[1][:, 0]), problem.hvp(x, np.ones_like(x))[:, 0]
+    assert npgm.theory.anisotropic_smoothness(problem, phi, x).value == pytest.approx(2.0)
+    quotient = curvature / (1 + slope)
+    assert (np.diff(quotient[200:]) > 0).all()  # it grows like 2|x|: no L0 and L1 will do
+    assert quotient[-1] == pytest.approx(24.0, rel=0.01)
+    points = np.random.default_rng(0).uniform(-2.5, 2.5, (2000, 1))
+    slack = npgm.theory.certify.descent(problem, phi, points, 2.0)
+    assert (slack >= -1e-12 * problem(points)[0].max()).all()
+
+
+def test_example_3_3_has_bounded_noise_and_unbounded_variance():
+    problem, phi = registry["two-quadratics"](), npgm.reference("isotropic-cosh")
+    x = np.linspace(-1e3, 1e3, 2_000_001)[:, None]
+    full, values = problem(x)[1], np.stack(problem.gradients(x))
+    np.testing.assert_allclose(values.mean(axis=0), full)
+    dual = phi(phi.precondition(full, axis=-1) - phi.precondition(values, axis=-1), axis=-1).mean(axis=0)
+    assert dual.max() == pytest.approx(problem.noise(phi), rel=1e-6)
+    assert dual.max() <= problem.noise(phi)
+    assert dual[-1] == pytest.approx(1 / 16, rel=1e-2)
+    assert np.mean((values - full) ** 2, axis=0).max() > 1e6
+    rng = np.random.default_rng(0)
+    draws = [float(problem.sample(rng, np.array([2.0]))[0]) for _ in range(200)]
+    assert set(draws) == {2.0, 16.0}
+    with pytest.raises(ValueError, match="known relative to cosh"):
+        problem.noise("isotropic-exp")

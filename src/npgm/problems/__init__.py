@@ -12,7 +12,7 @@
 """
 
 from npgm.problems import multivariate, scalar_sums
-from npgm.problems.base import Constants, Problem, register, registry
+from npgm.problems.base import Constants, Problem, StochasticProblem, register, registry
 from npgm.problems.matrix_factorization import MatrixFactorization
 from npgm.problems.phase_retrieval import PhaseRetrieval
 
@@ -21,6 +21,7 @@ __all__ = [
     "MatrixFactorization",
     "PhaseRetrieval",
     "Problem",
+    "StochasticProblem",
     "multivariate",
     "register",
     "registry",

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+import numpy as np
+
 from npgm import _validate
 from npgm._array import Array, Floats
 from npgm._registry import enter
@@ -99,3 +101,19 @@ class Problem(ABC):
     @abstractmethod
     def constants_on(self, reference: Reference, n: int) -> Constants:
         """Return the constants relative to φ on ℝⁿ, or raise a ValueError if they are not known."""
+
+
+class StochasticProblem(Problem):
+    """A problem with a stochastic gradient of its own, whose noise is known."""
+
+    @abstractmethod
+    def sample(self, rng: np.random.Generator, x: Floats) -> Floats:
+        """Return a stochastic gradient g(x), with E g(x) = ∇f(x), at x of shape (n,)."""
+
+    @abstractmethod
+    def noise(self, reference: Reference | str) -> float:
+        """Return sup E φ(∇φ*(∇f(x)) - ∇φ*(g(x))), the σ² of Theorems 3.1 and 3.5.
+
+        Raises:
+            ValueError: if it is not known for this φ.
+        """

@@ -9,8 +9,8 @@ import numpy as np
 from npgm import _validate
 from npgm._array import Array, Floats, as_real_array
 from npgm.kernels import Cosh
-from npgm.problems.base import Constants, Problem, register
-from npgm.references import Isotropic, Reference, Separable
+from npgm.problems.base import Constants, Problem, StochasticProblem, register
+from npgm.references import Isotropic, Reference, Separable, as_reference
 
 
 @register
@@ -167,3 +167,57 @@ class RadialQuartic(Problem):
             raise ValueError(f"the constants of {self.key} are known relative to isotropic-cosh, not {reference!r}")
         L = float(3**0.5 * 2 ** (1 / 3) * reference.scale ** (-1 / 3))
         return Constants(L, L)
+
+
+@register
+@dataclass(frozen=True)
+class TwoQuadratics(StochasticProblem):
+    """Example 3.3 of the paper: f(x) = ½[(x-1)² + 2(x+2)²] on the line, and at random the gradient of one of the two.
+
+    f_1'(x) = 2(x-1) and f_2'(x) = 4(x+2), with equal chances. The variance of g grows without bound in |x|. The noise
+    of Theorem 3.1 relative to cosh is bounded: its supremum over x is 6.283619 (numerically, rounded up), at x = .0105,
+    and 1/16 its limit at infinity. f'' = 3, so that L = 3/λ relative to a φ with μ_φ = λ; f(-1) = 3 is least.
+    """
+
+    key = "two-quadratics"
+    formula = "½[(x-1)² + 2(x+2)²]"
+    convex = True
+
+    def __call__(self, x: Array) -> tuple[Array, Array]:
+        xp, x = as_real_array(x)
+        return xp.sum(0.5 * (x - 1.0) ** 2 + (x + 2.0) ** 2, axis=-1), 3.0 * x + 3.0
+
+    def hvp(self, x: Array, d: Array) -> Array:
+        _, d = as_real_array(d)
+        return 3.0 * d
+
+    def sample(self, rng: np.random.Generator, x: Floats) -> Floats:
+        return self.gradients(x)[int(rng.integers(2))]
+
+    def gradients(self, x: Floats) -> tuple[Floats, Floats]:
+        """Return f_1' and f_2'."""
+        return 2.0 * (x - 1.0), 4.0 * (x + 2.0)
+
+    @property
+    def start(self) -> Floats:
+        return np.array([30.0])
+
+    @property
+    def minimiser(self) -> Floats:
+        return np.array([-1.0])
+
+    @property
+    def dimension(self) -> int:
+        return 1
+
+    def minimum(self, n: int) -> float:
+        return 3.0
+
+    def constants_on(self, reference: Reference, n: int) -> Constants:
+        return QuadraticForm((3.0,)).constants_on(reference, n)
+
+    def noise(self, reference: Reference | str) -> float:
+        phi = as_reference(reference)
+        if phi.kernel != Cosh() or phi.scale != 1.0:
+            raise ValueError(f"the noise of {self.key} is known relative to cosh with λ = 1, not {phi!r}")
+        return 6.283619

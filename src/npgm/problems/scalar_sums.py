@@ -216,6 +216,28 @@ class Cosh(ScalarSum):
 
 @register
 @dataclass(frozen=True)
+class ExpSquare(ScalarSum):
+    """g = exp(x²), anisotropically smooth relative to log with λ = 1, and not (L0, L1)-smooth for any constants.
+
+    It is the witness for the paper's remark that the first is the weaker condition. With e = exp(x²), g' = 2xe and
+    g'' = (2 + 4x²)e, so that g''/(1 + |g'|) grows like 2|x|. But g''/(1 + |g'|)² <= 2, with equality at 0: by
+    e - 1 <= x²e, (1 + 2x²)e <= 1 + 3x²e <= (1 + 2|x|e)². Relative to sqrt, g'' (1 + g'²)^(-3/2) <= 2 as well
+    (numerically). Both constants are 2, since g is convex.
+    """
+
+    key = "exp-square"
+    formula = "Σ exp(x²)"
+    convex = True
+    minimum_of_g = 1.0
+    smoothness: ClassVar[dict[str, float]] = {"log": 2.0, "sqrt": 2.0}
+
+    def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
+        e = xp.exp(x * x)
+        return e, 2.0 * x * e, (2.0 + 4.0 * x * x) * e
+
+
+@register
+@dataclass(frozen=True)
 class ExponentialPenalty(ScalarSum):
     """g = e^x - x (Maddison et al. 2021), with minimum 1 at 0.
 

@@ -70,7 +70,7 @@ class StochasticPhaseRetrieval:
     def __init__(self, variance: float, *, n: int, m: int, batch_size: int, threads: int) -> None:
         self.n, self.m, self.batch_size, self.variance = n, m, batch_size, variance
 
-    def _problem(self, seed: int) -> PhaseRetrieval:
+    def problem(self, seed: int) -> PhaseRetrieval:
         return PhaseRetrieval.random(self.n, self.m, seed, variance=self.variance)
 
     def starts(self, seeds: Sequence[int]) -> Floats:
@@ -78,7 +78,7 @@ class StochasticPhaseRetrieval:
         return np.stack([np.random.default_rng([seed, 2]).normal(5.0, spread, self.n) for seed in seeds])
 
     def objective(self, seeds: Sequence[int]) -> Objective:
-        functions = [self._problem(seed).minibatches(self.batch_size, seed) for seed in seeds]
+        functions = [self.problem(seed).minibatches(self.batch_size, seed) for seed in seeds]
 
         def evaluate(x: Floats) -> tuple[Floats, Floats]:
             values, gradients = zip(*(f(row) for f, row in zip(functions, x, strict=True)), strict=True)
@@ -87,7 +87,7 @@ class StochasticPhaseRetrieval:
         return evaluate
 
     def optima(self, seeds: Sequence[int]) -> Sequence[float]:
-        return [self._problem(seed).optimum for seed in seeds]
+        return [self.problem(seed).optimum for seed in seeds]
 
     def hvp(self, x: Floats, d: Floats, /) -> Floats:
         raise NotImplementedError("the runs of phase retrieval are of different problems")

@@ -16,6 +16,7 @@ Provenance = Literal["proved", "derived", "numerical"]
 Quantity = Literal[
     "mean stationarity",
     "mean stationarity from 1",
+    "mean stationarity of a run",
     "weighted mean stationarity",
     "least weighted stationarity",
     "gap",
@@ -44,7 +45,8 @@ class Bound:
     Args:
         theorem: where it stands.
         quantity: what is bounded: ``"mean stationarity"``, (S_0 + ... + S_k)/(k+1) and so also the least of them;
-            ``"mean stationarity from 1"``, (S_1 + ... + S_k)/k; ``"weighted mean stationarity"``, the mean of
+            ``"mean stationarity from 1"``, (S_1 + ... + S_k)/k; ``"mean stationarity of a run"``, that of the run of
+            K = k + 1 iterations, S_0, ..., S_k; ``"weighted mean stationarity"``, the mean of
             S_0, ..., S_k with the stepsizes as weights; ``"least weighted stationarity"``, the least γ_j S_j of
             j <= k; ``"gap"``, f(x^k) - inf f; ``"conjugate"``, φ*(∇f(x^k)). For a stochastic method, its expectation.
         values: the bound at each k, NaN where the theorem says nothing.

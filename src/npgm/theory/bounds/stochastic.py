@@ -85,7 +85,8 @@ def theorem_3_4(
     at_most_1_over_l(name, gamma, L)
     dual = proposition_3_2(reference, variance)
     remark = "γ > 0 is omitted there; for λφ, σ²/2 is replaced by σ²/(2λ)"
-    return on_stationarity(name, phi, (D0 / gamma + dual) / (k + 1), proposition_3_2_provenance(reference), remark)
+    provenance, values = proposition_3_2_provenance(reference), (D0 / gamma + dual) / (k + 1)
+    return on_stationarity(name, phi, values, provenance, remark, "mean stationarity of a run")
 
 
 def theorem_3_5(
