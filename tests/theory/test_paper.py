@@ -110,3 +110,26 @@ def test_the_majorant_is_least_at_the_next_iterate():
         following = x - u / L
         assert phi(L * (following - x) + u) == pytest.approx(0.0, abs=1e-20)
         assert (phi(L * (following + 0.1 * rng.standard_normal((100, 3)) - x) + u, axis=-1) > 0.0).all()
+
+
+def test_f_is_an_infimum_of_shifted_reference_functions():
+    """Appendix A: f(x) = inf over x̄ of f(x̄) + (1/L)[φ(L(x - ȳ)) - φ(L(x̄ - ȳ))] with ȳ = x̄ - (1/L) ∇φ*(∇f(x̄))."""
+    problem, phi = registry["double-well"](), npgm.reference("isotropic-cosh")
+    L = problem.constants(phi).smoothness
+    x = np.linspace(-2.5, 2.5, 301)[:, None]
+    f, grad = problem(x)
+    u = phi.precondition(grad, axis=-1)
+    majorants = f + (phi(L * (x[:, None] - x) + u, axis=-1) - phi.stationarity(grad, axis=-1)) / L
+    np.testing.assert_allclose(majorants.min(axis=1), f, atol=1e-12)
+
+
+def test_smoothness_of_a_convex_function_is_strong_convexity_of_its_conjugate():
+    """Appendix A: f* - φ*/L is convex if and only if (4) holds with L; here with both conjugates by grids."""
+    problem, phi = registry["quartic"](), npgm.reference("isotropic-cosh")
+    L = problem.constants(phi).smoothness
+    slopes = np.linspace(-6.0, 6.0, 241)
+    x = np.linspace(-3.0, 3.0, 60_001)
+    conjugate = np.max(slopes[:, None] * x - problem(x[:, None])[0], axis=1)
+    dual = phi.conjugate(slopes[:, None], axis=-1)
+    assert (np.diff(conjugate - dual / L, 2) >= -1e-7).all()
+    assert (np.diff(conjugate - dual / (0.9 * L), 2) < -1e-5).any()
