@@ -21,11 +21,13 @@ from npgm.theory.certify.inequality import descent
 from npgm.theory.certify.report import Certificate, Report
 from npgm.theory.certify.rounding import resolution
 from npgm.theory.certify.runs import deterministic
+from npgm.theory.certify.searches import auto
 from npgm.theory.certify.seeds import growing_batches, simulate, stochastic
 
 __all__ = [
     "Certificate",
     "Report",
+    "auto",
     "descent",
     "deterministic",
     "growing_batches",

@@ -116,6 +116,16 @@ def check(history: object) -> None:
         )
 
 
+def series(history: History, name: str) -> Floats:
+    """Return an array of the history of one run."""
+    if name not in history:
+        raise ValueError(f"history has no {name!r}; run minimize with history=True")
+    values: Floats = np.asarray(history[name], dtype=np.float64)
+    if values.ndim != 1:
+        raise ValueError(f"history must be that of one run, but {name!r} has shape {values.shape}")
+    return values
+
+
 def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], assume: Callable[[str], None]) -> Report:
     """Return what the theorems say.
 

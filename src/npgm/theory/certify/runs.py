@@ -12,7 +12,16 @@ from npgm.references import Isotropic, Reference
 from npgm.solvers import History
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, algorithm_1, check, known_minimum, report, without_momentum
+from npgm.theory.certify.report import (
+    Report,
+    Trials,
+    algorithm_1,
+    check,
+    known_minimum,
+    report,
+    series,
+    without_momentum,
+)
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -51,7 +60,7 @@ def deterministic(
     check(history)
     phi, lr = history.method.measure, history.method.lr
     momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
-    fun, norms, measure = (_series(history, name) for name in ("fun", "grad_norm", "stationarity"))
+    fun, norms, measure = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
     # every bound increases with D0, which is known up to ρ
@@ -82,7 +91,7 @@ def deterministic(
         known_minimum(bound.theorem, minimum, exact)
         if bound.weight == 0.0 or "momentum" not in history:
             return gap
-        return bound.weight * lr * _series(history, "momentum") + gap
+        return bound.weight * lr * series(history, "momentum") + gap
 
     quantities: dict[str, Callable[[Bound], Floats]] = {
         "mean stationarity": lambda bound: np.cumsum(measure) / np.arange(1, measure.size + 1),
@@ -106,13 +115,4 @@ def _conjugate(phi: Reference, norms: Floats) -> Floats:
             "The convex bound on φ*(∇f)", "φ isotropic, to be observed in a history", f"φ is {phi.name}"
         )
     values: Floats = phi.conjugate(norms[:, None], axis=-1)
-    return values
-
-
-def _series(history: History, name: str) -> Floats:
-    if name not in history:
-        raise ValueError(f"history has no {name!r}; run minimize with history=True")
-    values = np.asarray(history[name], dtype=np.float64)
-    if values.ndim != 1:
-        raise ValueError(f"history must be that of one run, but {name!r} has shape {values.shape}")
     return values

@@ -1,0 +1,103 @@
+"""Runs whose stepsizes were found by a rule, held to the bounds that need no L."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from npgm._array import Bools, Floats
+from npgm.solvers import History
+from npgm.theory import bounds
+from npgm.theory.bounds import AssumptionError, Bound
+from npgm.theory.certify.report import Report, Trials, check, report, series
+from npgm.theory.certify.rounding import gap as gap_above
+from npgm.theory.certify.rounding import resolution as resolve
+
+
+def auto(
+    history: History,
+    *,
+    minimum: float,
+    window: int | None = None,
+    decrease: float | None = None,
+    resolution: float | None = None,
+) -> Report:
+    """Hold a run to the bounds that need no L, whatever found its stepsizes; k counts the steps that were taken.
+
+    Two bounds. The variable form of Theorem 2.2 is that of ``lr="backtracking"`` with β < 1/2, whose test every step
+    has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose steps
+    decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history.
+
+    Args:
+        history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
+            step from each iterate, and "taken", whether it was.
+        minimum: inf f, or a lower bound of it.
+        window: W; by default that of the rule, else 10.
+        decrease: σ; by default that of the rule, else 0.1.
+        resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
+
+    Raises:
+        TypeError, ValueError: if ``history`` does not know its method, or is not that of one run; or if f falls below
+            ``minimum``.
+    """
+    check(history)
+    rule: Any = history.method.lr
+    W = getattr(rule, "window", 10) if window is None else window
+    sigma = getattr(rule, "decrease", 0.1) if decrease is None else decrease
+    fun, measure = series(history, "fun"), series(history, "stationarity")
+    stepsizes, taken = _steps(history, fun.size)
+    rho = resolve(fun, minimum, eps=history.eps, given=resolution)
+    D0 = float(gap_above(fun, minimum)[0]) + rho
+    before, after = fun[:-1][taken], fun[1:][taken]
+    gammas, S = stepsizes[taken], measure[:-1][taken]
+    allowed = max(1e-12, 8.0 * history.eps) * np.abs(before) + rho  # by rounding, at each step
+
+    def variable() -> Bound:
+        name = "Theorem 2.2, variable stepsizes"
+        if getattr(rule, "key", None) != "backtracking":
+            raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
+        momentum = getattr(history.method, "momentum", 0.0)
+        return bounds.theorem_2_2_variable(
+            history.method.measure, stepsizes=gammas, momentum=momentum, gap=D0, slack=float(allowed.sum())
+        )
+
+    def nonmonotone() -> Bound:
+        name = "Nonmonotone descent"
+        if not np.isfinite(gammas).all():
+            raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
+        bound = bounds.nonmonotone_descent(sigma=sigma, window=W, gap=D0, steps=gammas.size, slack=float(allowed.sum()))
+        padded = np.concatenate([np.full(W - 1, -np.inf), before])
+        highest = np.max(np.lib.stride_tricks.sliding_window_view(padded, W), axis=1)
+        failed = np.flatnonzero(after > highest - sigma * gammas * S + allowed)
+        if failed.size:
+            assumption = f"that each step decreases f by {sigma:g} γS from the largest of the last {W} values"
+            raise AssumptionError(name, assumption, f"step {failed[0]} does not")
+        return bound
+
+    trials: Trials = {"Theorem 2.2, variable stepsizes": variable, "Nonmonotone descent": nonmonotone}
+
+    def observe(bound: Bound) -> tuple[Floats, Floats]:
+        weighted = gammas * S
+        if bound.quantity == "weighted mean stationarity":
+            observed = np.cumsum(weighted) / np.cumsum(gammas)
+        else:
+            observed = np.minimum.accumulate(weighted)
+        return observed, 64.0 * history.eps * np.abs(bound.values)
+
+    def assume(theorem: str) -> None:
+        if not gammas.size:
+            raise AssumptionError(theorem, "a step", "none was taken")
+
+    return report(trials, observe, assume)
+
+
+def _steps(history: History, iterates: int) -> tuple[Floats, Bools]:
+    """Return γ of the step from each iterate but the last, and whether it was taken."""
+    if "lr" in history:
+        stepsizes = series(history, "lr")[: iterates - 1]
+        return stepsizes, np.asarray(history["taken"], dtype=np.bool_)[: iterates - 1]
+    method = history.method.as_npgm
+    if method is None:
+        raise ValueError("history has no 'lr', the stepsize at each iterate")
+    return np.full(iterates - 1, method.lr), np.ones(iterates - 1, dtype=np.bool_)
