@@ -98,7 +98,22 @@ def units(dtype, value):
     return np.ldexp(1.0, np.maximum(exponent - 1, fine.minexp) - fine.nmant)
 
 
-MEETING = [2.0**-28, 2.0**-13, 0.41421356, 0.55, 1.0, 1.1752, 2.0**32, 2.0**60, 2.0**64, 2.0**127, 2.0**500]
+MEETING = [
+    2.0**-28,
+    2.0**-13,
+    0.0625,
+    0.41421356,
+    0.55,
+    1.0,
+    1.1752,
+    3.75,
+    63.75,
+    2.0**32,
+    2.0**60,
+    2.0**64,
+    2.0**127,
+    2.0**500,
+]
 """Where branches of the formulas meet."""
 
 
@@ -158,6 +173,23 @@ def test_doubles_are_within_two_units_in_the_last_place(kernel):
     magnified = kernel == kernels.Power(1.001)  # to the power of 1000, the error of the logarithm counts
     assert (error / units(np.float64, want[finite])).max() <= (16.0 if magnified else 2.0)
     assert np.isposinf(u[~finite]).all()
+
+
+@each_kernel
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_short_numbers_are_rounded_to_the_nearest_but_for_two_in_a_thousand(kernel, dtype):
+    every = np.arange(2**15, dtype=np.uint16).view(DTYPES[dtype])
+    y = every[np.isfinite(every.astype(np.float32))]
+    wrong = []
+    for scale in np.geomspace(0.2, 5, 40, dtype=np.float32):
+        u = precondition(kernel, y, float(scale))
+        with np.errstate(over="ignore"):
+            ratio = np.minimum(y.astype(np.float32) / scale, np.finfo(np.float32).max)
+            want = kernel.precondition(ratio.astype(np.float64)).astype(DTYPES[dtype])
+        distance = np.abs(u.view(np.int16).astype(int) - want.view(np.int16).astype(int))
+        assert distance.max() <= 1
+        wrong.append(distance)
+    assert np.mean(wrong) <= 2e-3
 
 
 @each_kernel

@@ -2,14 +2,12 @@
 // vectorises, hence no branches and no calls. Included once for each instruction set, so nothing may have linkage.
 #pragma once
 
+#include <math.h>
+
 #include <cstdint>
 #include <limits>
 
-#if defined(__GNUC__)
-#define NPGM_INLINE [[gnu::always_inline]] inline
-#else
-#define NPGM_INLINE inline
-#endif
+#include "compiler.hpp"
 
 namespace npgm {
 namespace {
@@ -70,21 +68,21 @@ NPGM_INLINE T narrowed(double value) {
 // a b + c, in one rounding where the instruction set has it. Written out, and contraction switched off, so that a
 // result depends neither on the place of an entry in a vector nor on what the compiler makes of the rest of a loop.
 NPGM_INLINE float madd(float a, float b, float c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return __builtin_fmaf(a, b, c);
+#if NPGM_FMA
+    return ::fmaf(a, b, c);
 #else
     return a * b + c;
 #endif
 }
 NPGM_INLINE double madd(double a, double b, double c) {
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return __builtin_fma(a, b, c);
+#if NPGM_FMA
+    return ::fma(a, b, c);
 #else
     return a * b + c;
 #endif
 }
-NPGM_INLINE float root(float x) { return __builtin_sqrtf(x); }
-NPGM_INLINE double root(double x) { return __builtin_sqrt(x); }
+NPGM_INLINE float root(float x) { return ::sqrtf(x); }
+NPGM_INLINE double root(double x) { return ::sqrt(x); }
 
 NPGM_INLINE float load(float x) { return x; }
 NPGM_INLINE double load(double x) { return x; }

@@ -6,6 +6,8 @@
 #include <limits>
 #include <stdexcept>
 
+#include "compiler.hpp"
+
 namespace npgm {
 namespace {
 
@@ -29,12 +31,9 @@ std::size_t size_of(Dtype dtype) {
 std::vector<Instructions const*> available() {
     std::vector<Instructions const*> result;
 #if defined(NPGM_X86)
-    __builtin_cpu_init();
-    bool const has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    if (has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
-        result.push_back(&avx512);
-    if (has_avx2) result.push_back(&avx2);
+    Processor const processor;
+    if (processor.avx512) result.push_back(&avx512);
+    if (processor.avx2) result.push_back(&avx2);
 #endif
     result.push_back(&baseline);
     return result;

@@ -214,8 +214,8 @@ struct Twofold {
 // The product in full, up to the last digits of `low` where there is no fused multiplication.
 NPGM_INLINE Twofold product(double a, double b) {
     double const high = a * b;
-#if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-    return {high, __builtin_fma(a, b, -high)};
+#if NPGM_FMA
+    return {high, ::fma(a, b, -high)};
 #else
     constexpr Bits<double> upper = ~Bits<double>{0x7ffffff};
     double const a1 = from_bits<double>(to_bits(a) & upper), a2 = a - a1;

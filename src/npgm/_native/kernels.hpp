@@ -5,7 +5,9 @@
 //
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
 // how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
-// needed for very large ones alone.
+// needed for very large ones alone. One that is `smooth`, with no singularity in the complex plane nearer than 1/3 to
+// the numbers that are not negative, and slope 1 at 0, is interpolated with AVX-512, see pieces.hpp; where it takes
+// fewer instructions than that, as y/(1+y) does, it should not say so.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +24,7 @@ enum class AtInfinity { infinite, finite, undefined };
 struct Artanh {
     static constexpr char const* key = "artanh";
     static constexpr auto at_infinity = AtInfinity::finite;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return tanh(a);
@@ -31,6 +34,7 @@ struct Artanh {
 struct Cosh {
     static constexpr char const* key = "cosh";
     static constexpr auto at_infinity = AtInfinity::infinite;
+    static constexpr bool smooth = true;
     static constexpr float near = asinh_near, moderate = big<float>;
     NPGM_INLINE static float precondition_near(float a) { return asinh_below(a); }
     NPGM_INLINE static float precondition_moderate(float a) { return asinh_moderate(a); }
@@ -54,6 +58,7 @@ struct Cubic {
 struct Exp {
     static constexpr char const* key = "exp";
     static constexpr auto at_infinity = AtInfinity::infinite;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return logarithm1p(a);
@@ -63,6 +68,7 @@ struct Exp {
 struct ExpSquare {
     static constexpr char const* key = "expsq";
     static constexpr auto at_infinity = AtInfinity::undefined;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return root_of_lambert(a);
@@ -96,6 +102,7 @@ struct Log {
 struct LogCos {
     static constexpr char const* key = "lncos";
     static constexpr auto at_infinity = AtInfinity::finite;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return arctan(a);
@@ -105,6 +112,7 @@ struct LogCos {
 struct LogSquare {
     static constexpr char const* key = "logx2";
     static constexpr auto at_infinity = AtInfinity::undefined;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         T const b = a < big<T> ? a : big<T>;  // from where on it is 1
@@ -146,6 +154,7 @@ struct Quadratic {
 struct Quartic {
     static constexpr char const* key = "mix4";
     static constexpr auto at_infinity = AtInfinity::infinite;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return cubic_root(a);
@@ -155,6 +164,7 @@ struct Quartic {
 struct Sqrt {
     static constexpr char const* key = "sqrt";
     static constexpr auto at_infinity = AtInfinity::undefined;
+    static constexpr bool smooth = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         bool const above = a > T(1);

@@ -6,6 +6,9 @@
 #include <type_traits>
 
 #include "kernels.hpp"
+#if defined(__AVX512F__)
+#include "pieces.hpp"
+#endif
 
 namespace npgm {
 namespace {
@@ -19,7 +22,7 @@ enum class Range { any, moderate, near };
 template <class T>
 class Isotropic {
 public:
-    static constexpr bool has_ranges = false;
+    static constexpr bool has_ranges = false, has_pieces = false;
 
     Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
     template <Range>
@@ -34,7 +37,9 @@ private:
 template <class T, class Kernel>
 class Separable {
 public:
+    using Own = Kernel;
     static constexpr bool has_ranges = std::is_same_v<T, float> && requires { Kernel::near; };
+    static constexpr bool has_pieces = std::is_same_v<T, float> && requires { Kernel::smooth; };
 
     Separable(Step const& step, double) : kernel(kernel_of(step)) {
         constexpr double extreme = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
@@ -92,7 +97,7 @@ private:
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
 // needs is a local one: what is a member of something in memory would be read again in each turn.
 template <class P, class M, bool plain, Range range, class Preconditioner, bool before = false>
-[[gnu::noinline]] void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
+NPGM_NOINLINE void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
     using Stored = std::conditional_t<has_momentum, M, P>;
@@ -119,7 +124,7 @@ template <class P, class M, bool plain, Range range, class Preconditioner, bool 
 }
 
 template <class P, bool plain, class Preconditioner>
-[[gnu::noinline]] Range range_of(P const* x, P const* gradient, std::size_t n, Step const& step) {
+NPGM_NOINLINE Range range_of(P const* x, P const* gradient, std::size_t n, Step const& step) {
     using T = Working<P>;
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
     bool const decays = step.coupled_decay != 0;
@@ -155,6 +160,71 @@ void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step
     }
 }
 
+#if defined(__AVX512F__)
+// As `walk`, by the polynomials of pieces.hpp up to their end, and as the kernel says beyond.
+template <class P, class M, bool plain, class Kernel>
+NPGM_NOINLINE void walk_pieces(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step) {
+    constexpr bool has_momentum = !std::is_void_v<M>;
+    using Stored = std::conditional_t<has_momentum, M, P>;
+    auto* const momentum = static_cast<Stored*>(momentum_);
+    using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;  // the digits that are kept
+    Pieces<Result> const pieces = pieces_of<Kernel, Result>();
+    Separable<float, Kernel> const preconditioner(step, 0.0);
+    __m512 const inverse_scale = _mm512_set1_ps(float(1.0 / step.scale));
+    __m512 const gradient_factor = _mm512_set1_ps(float(step.gradient_factor));
+    __m512 const decay = _mm512_set1_ps(float(step.coupled_decay)), weight = _mm512_set1_ps(float(step.weight));
+    __m512 const shrink = _mm512_set1_ps(float(step.shrink)), lr = _mm512_set1_ps(float(step.lr));
+    bool const decays = step.coupled_decay != 0;
+    __m512 const sign = _mm512_set1_ps(-0.0f), end = _mm512_set1_ps(pieces.end);
+
+    auto const direction = [&](__m512 y) NPGM_INLINE_LAMBDA {
+        __m512 const a = _mm512_mul_ps(_mm512_andnot_ps(sign, y), inverse_scale);
+        __m512 const u = with_sign(pieces(a), y);
+        __mmask16 const beyond = _mm512_cmp_ps_mask(a, end, _CMP_NLT_UQ);
+        if (!beyond) return u;
+        alignas(64) float values[16];
+        _mm512_store_ps(values, y);
+#pragma omp simd
+        for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
+        return _mm512_mask_mov_ps(u, beyond, _mm512_load_ps(values));
+    };
+    auto const move = [&](P* x, P const* gradient, Stored* momentum) NPGM_INLINE_LAMBDA {
+        auto points = load_registers<P>(x);
+        auto const gradients = load_registers<P>(gradient);
+        Registers<P> means;
+        if constexpr (has_momentum) means = load_registers<P>(momentum);
+        for (int i = 0; i < width<P> / 16; ++i) {
+            __m512 y = gradients.of[i], &point = points.of[i], &mean = means.of[i];
+            if constexpr (!plain) {
+                y = _mm512_mul_ps(gradient_factor, y);
+                y = _mm512_fmadd_ps(decay, decays ? point : _mm512_setzero_ps(), y);
+                point = _mm512_mul_ps(shrink, point);
+            }
+            __m512 u = direction(y);
+            if constexpr (has_momentum) u = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(u, mean), mean);
+            point = _mm512_fnmadd_ps(lr, u, point);
+        }
+        if constexpr (has_momentum) store_registers<P>(momentum, means);
+        store_registers<P>(x, points);
+    };
+    std::size_t i = 0;
+    for (; i + width<P> <= n; i += width<P>) move(x + i, gradient + i, has_momentum ? momentum + i : nullptr);
+    if (i == n) return;
+    P points[width<P>] = {}, gradients[width<P>] = {};
+    Stored means[width<P>] = {};
+    for (std::size_t k = 0; i + k < n; ++k) {
+        points[k] = x[i + k];
+        gradients[k] = gradient[i + k];
+        if constexpr (has_momentum) means[k] = momentum[i + k];
+    }
+    move(points, gradients, means);
+    for (std::size_t k = 0; i + k < n; ++k) {
+        x[i + k] = points[k];
+        if constexpr (has_momentum) momentum[i + k] = means[k];
+    }
+}
+#endif
+
 template <class P, class M, class Preconditioner>
 void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
     auto* const x = static_cast<P*>(x_);
@@ -162,9 +232,23 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
     if constexpr (!std::is_void_v<M>)
         if (step.before)
             return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);
+    bool const plain = step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0;
+#if defined(__AVX512F__)
+    if constexpr (Preconditioner::has_pieces) {
+        // λ whose inverse is a number of the dtype
+        if (step.scale >= 0x1p-100 && step.scale <= 0x1p100) {
+            using Kernel = typename Preconditioner::Own;
+            if (plain)
+                walk_pieces<P, M, true, Kernel>(x, gradient, momentum, n, step);
+            else
+                walk_pieces<P, M, false, Kernel>(x, gradient, momentum, n, step);
+            return;
+        }
+    }
+#endif
     if constexpr (!Preconditioner::has_ranges)
         walk<P, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
-    else if (step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0)
+    else if (plain)
         walk_by_ranges<P, M, true, Preconditioner>(x, gradient, momentum, n, step, factor);
     else
         walk_by_ranges<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
@@ -180,7 +264,7 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
     auto const* const gradient = static_cast<P const*>(gradient_);
     auto const* const momentum = static_cast<std::conditional_t<std::is_void_v<M>, P, M> const*>(momentum_);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay), weight = T(step.weight);
-    auto const y = [&](std::size_t i) __attribute__((always_inline)) {
+    auto const y = [&](std::size_t i) NPGM_INLINE_LAMBDA {
         T value = gradient_factor * load(gradient[i]);
         if constexpr (decays) value = madd(decay, load(x[i]), value);
         if constexpr (!std::is_void_v<M>) value = madd(weight, value - load(momentum[i]), load(momentum[i]));
@@ -191,20 +275,20 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
     using Magnitude = std::conditional_t<sizeof(T) == 4, std::int32_t, T>;
     Magnitude largest[lanes] = {};
     double squares[lanes] = {}, unit = 1.0, inverse = 1.0;
-    auto const take_largest = [&](std::size_t lane, T value) __attribute__((always_inline)) {
+    auto const take_largest = [&](std::size_t lane, T value) NPGM_INLINE_LAMBDA {
         auto const a = __builtin_bit_cast(Magnitude, absolute(value));
         largest[lane] = a > largest[lane] ? a : largest[lane];
     };
-    auto const take_square = [&](std::size_t lane, T value) __attribute__((always_inline)) {
+    auto const take_square = [&](std::size_t lane, T value) NPGM_INLINE_LAMBDA {
         double const scaled = double(value) * inverse;
         squares[lane] = madd(scaled, scaled, squares[lane]);
     };
-    auto const each = [&](auto take) __attribute__((always_inline)) {
+    auto const each = [&](auto take) NPGM_INLINE_LAMBDA {
         std::size_t i = 0;
         for (; i + lanes <= n; i += lanes) {
             // the processor's own prefetching ends at each page
             std::size_t const next = i + ahead < n ? i + ahead : i;
-            for (std::size_t k = 0; k < lanes; k += 64 / sizeof(P)) __builtin_prefetch(gradient + next + k);
+            for (std::size_t k = 0; k < lanes; k += 64 / sizeof(P)) prefetch(gradient + next + k);
 #pragma omp simd
             for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, y(i + lane));
         }
@@ -227,7 +311,7 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
         }
         each(take_square);
     } else {
-        each([&](std::size_t lane, T value) __attribute__((always_inline)) {
+        each([&](std::size_t lane, T value) NPGM_INLINE_LAMBDA {
             take_largest(lane, value);
             take_square(lane, value);
         });
