@@ -26,8 +26,8 @@ def auto(
     """Hold a run to the bounds that need no L, whatever found its stepsizes; k counts the steps that were taken.
 
     Two bounds. The variable form of Theorem 2.2 is that of ``lr="backtracking"`` with β < 1/2, whose test every step
-    has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose steps
-    decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history.
+    has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose
+    steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
