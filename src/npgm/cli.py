@@ -226,7 +226,9 @@ def noise(
         phi = references.reference(reference, scale=scale)
         accepted = [key for key, cls in problems.registry.items() if issubclass(cls, problems.StochasticProblem)]
         instance: Any = problems.registry[_validate.choice("problem", problem, accepted)]()
-        x, dual, variance = certification.noise_conditions(instance, phi, reach, plot)
+        x, dual, variance = certification.noise_conditions(instance, phi, reach)
+        if plot is not None:
+            figures.noise(x, dual, variance, plot)
         within = [abs(x) <= reach * share for share in (0.01, 0.1, 1.0)]
         return [(float(x[near].max()), float(dual[near].max()), float(variance[near].max())) for near in within]
 

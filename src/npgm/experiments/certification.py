@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from scipy.optimize import OptimizeResult
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm._files import replacing
 from npgm.experiments.solving import instances
 from npgm.problems import Constants, Problem, StochasticProblem
 from npgm.references import Reference, reference
@@ -227,16 +225,13 @@ def certify_stochastic(
     return Certified(lr, constants, maxiter, both)
 
 
-def noise_conditions(
-    problem: StochasticProblem, phi: Reference, reach: float = 100.0, plot: Path | None = None
-) -> tuple[Floats, Floats, Floats]:
+def noise_conditions(problem: StochasticProblem, phi: Reference, reach: float = 100.0) -> tuple[Floats, Floats, Floats]:
     """Return x, E φ(∇φ*(f') - ∇φ*(g)) and E|g - f'|² over a range of the line, as in Example 3.3 of the paper.
 
     Args:
         problem: a problem on the line whose `gradients` are the values of g, with equal chances.
         phi: φ.
         reach: x in [-reach, reach].
-        plot: a file into which to draw both.
     """
     gradients = getattr(problem, "gradients", None)
     if gradients is None:
@@ -245,18 +240,6 @@ def noise_conditions(
     full, values = problem(x)[1], np.stack(gradients(x))
     dual = np.mean(phi(phi.precondition(full, axis=-1) - phi.precondition(values, axis=-1), axis=-1), axis=0)
     variance = np.mean(np.sum((values - full) ** 2, axis=-1), axis=0)
-    if plot is not None:
-        import matplotlib.figure
-
-        figure = matplotlib.figure.Figure(figsize=(5.5, 3.4), layout="constrained")
-        ax = figure.subplots()
-        ax.plot(x[:, 0], variance, "--", color="#D55E00", label="E|g − f′|²  (bounded variance)")
-        ax.plot(x[:, 0], dual, color="#0072B2", label="E φ(∇φ*(f′) − ∇φ*(g))  (Theorem 3.1)")
-        ax.set(yscale="log", xlabel="x", title=f"{problem.formula}, {phi.name}")
-        ax.grid(alpha=0.3)
-        ax.legend(fontsize="small")
-        with replacing(plot) as file:
-            figure.savefig(file, format=plot.suffix.removeprefix(".") or "png")
     return x[:, 0], dual, variance
 
 

@@ -93,6 +93,18 @@ def kernels(path: Path) -> None:
     save(figure, path)
 
 
+@drawing()
+def noise(x: Floats, dual: Floats, variance: Floats, path: Path) -> None:
+    """Draw the noise of Theorem 3.1 and the variance of a stochastic gradient over the line, as of Example 3.3."""
+    figure = matplotlib.figure.Figure(figsize=(7.5, 3.6), layout="constrained")
+    ax = figure.subplots()
+    for values, label, style in ((variance, "E|g − f′|²", STYLES[1]), (dual, "E φ(∇φ*(f′) − ∇φ*(g))", STYLES[0])):
+        ax.plot(x, values, color=style.color, linestyle=style.dashes, label=label)
+    ax.set(xlabel="x")
+    _scale(ax, x=False, y=True)
+    save(figure, path)
+
+
 def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
     """Make axes logarithmic, with a grid line a decade or less often."""
     for logarithmic, axis, kind in ((x, ax.xaxis, "x"), (y, ax.yaxis, "y")):
