@@ -31,9 +31,8 @@ def largest_errors(kernel: kernels.Kernel, every: int) -> dict[str, float]:
             core.use_instruction_set(name)
             u = np.zeros_like(y)
             tensors = core.Tensors([u.ctypes.data], [y.ctypes.data], [], [y.size], dtype="float32")
-            core.update(tensors, kernel=own, kernel_parameters=parameters, factors=[],
-                        gradient_factor=1.0, coupled_decay=0.0, scale=1.0, weight=1.0, shrink=1.0, lr=-1.0,
-                        threads=1)  # fmt: skip
+            rule = core.Rule(own, [False, False, False, 1.0, 0.0, 0.0, 0.0, 1.0, *parameters])  # as npgm.torch has it
+            core.move(tensors, rule, factors=(), lr=-1.0, grad_scale=1.0, threads=1)
             errors[name] = max(errors[name], float(np.max(np.abs(u[kept] - want[kept]) / unit)))
     return errors
 

@@ -14,8 +14,6 @@ import torch
 from npgm import _native
 
 core = _native.core()
-STEP = {"gradient_factor": 1.0, "coupled_decay": 0.0, "scale": 1.0, "weight": 0.1, "shrink": 1.0, "lr": 1e-9}
-MEASURE = {"gradient_factor": 1.0, "coupled_decay": 0.0, "per_tensor": False}
 
 
 def least(call: Callable[[], object], clock: Callable[[], float], seconds: float = 1.0) -> float:
@@ -38,20 +36,23 @@ def tensors(size: int, times: int, deviation: float, momentum: bool) -> tuple[ob
 def calls(size: int, times: int, deviation: float, momentum: bool, threads: int) -> dict[str, Callable[[], object]]:
     given, arrays = tensors(size, times, deviation, momentum)
 
+    def rule(kernel: str) -> object:  # as npgm.torch has it; isotropic without a kernel
+        return core.Rule(kernel, [not kernel, False, False, 1.0, 0.9 if momentum else 0.0, 0.0, 0.0, 1.0])
+
+    rules = {kernel: rule(kernel) for kernel in ("", "cosh")}
+
     def update(kernel: str) -> None:
-        core.update(
-            given, kernel=kernel, kernel_parameters=[], factors=[] if kernel else [0.5], threads=threads, **STEP
-        )
+        core.move(given, rules[kernel], factors=() if kernel else (0.5,), lr=1e-9, grad_scale=1.0, threads=threads)
 
     def isotropic() -> None:
-        core.measure(given, threads=threads, **MEASURE)
+        core.measure(given, rules[""], threads=threads)
         update("")
 
     return {
-        "norm": lambda: core.measure(given, threads=threads, **MEASURE),
+        "norm": lambda: core.measure(given, rules[""], threads=threads),
         "update": lambda: update(""),
         "norm and update": isotropic,
-        "Cosh": lambda: update("Cosh"),
+        "Cosh": lambda: update("cosh"),
         "sum": lambda: [arrays[0].add_(arrays[1]) for _ in range(times)],
     }
 
