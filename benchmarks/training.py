@@ -28,7 +28,8 @@ from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 from npgm.data import load
-from npgm.experiments.training.trainer import Trainer, Training
+from npgm.experiments.training.images import ImageTraining
+from npgm.experiments.training.trainer import Trainer
 from npgm.problems.networks import MLP
 from npgm.torch import IHGD
 
@@ -99,7 +100,7 @@ def main() -> None:
         "PIL": plain_steps(PILDigits()),
         "PIL, 2 workers": plain_steps(PILDigits(), workers=2),
     }
-    training = Training({"name": "mlp"}, "mnist", batch_size=BATCH, epochs=10_000)
+    training = ImageTraining({"name": "mlp"}, "mnist", batch_size=BATCH, epochs=10_000)
     contenders = {name: (lambda loop=loop: next(loop), 1) for name, loop in steps.items()}
     contenders["batched"] = (Trainer(training, "npgm", {"lr": 1.0}, range(SEEDS)).step, SEEDS)
     matrix = torch.randn(SIDE, SIDE)

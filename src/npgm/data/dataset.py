@@ -94,7 +94,9 @@ class Dataset(ABC):
         return arrays
 
     def _find(self) -> Arrays:
-        sources = {"the folder $NPGM_DATA": self._from_environment, ", ".join(self.urls): self._from_site}
+        sources = {"the folder $NPGM_DATA": self._from_environment}
+        if self.urls:
+            sources[", ".join(self.urls)] = self._from_site
         if self.package is not None:
             sources[str(self.package)] = self._from_package
         tried = []

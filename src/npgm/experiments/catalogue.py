@@ -1,6 +1,7 @@
 """The experiments of the package: the TOML files of `specs`, read and checked.
 
-What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained.
+What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
+a text by what its ``dataset`` is.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from npgm import _validate
+from npgm import _validate, data
 from npgm.experiments import claims
 from npgm.experiments.spec import Claim, Experiment, MethodSpec
 
@@ -56,9 +57,10 @@ def parse(path: Path) -> Experiment:
 def _kind(content: dict[str, Any]) -> type[Experiment]:
     if "network" in content:
         # needs torch, which the other kind does not
-        from npgm.experiments.training.experiment import TrainingExperiment
+        from npgm.experiments.training.experiment import ImageExperiment, TextExperiment
 
-        return TrainingExperiment
+        of_text = isinstance(data.registry.get(str(content.get("dataset"))), data.Text)
+        return TextExperiment if of_text else ImageExperiment
     from npgm.experiments.solving.experiment import SolvingExperiment
 
     return SolvingExperiment

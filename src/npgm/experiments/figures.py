@@ -69,6 +69,26 @@ def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) ->
     save(figure, path)
 
 
+NEAR = 0.1
+"""The last value, above the least, up to which a stepsize counts as one that trains."""
+
+
+@drawing()
+def basin(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
+    """Draw the last value of the measure against the ratio of the stepsize to the method's own; see `Results.basin`."""
+    figure = matplotlib.figure.Figure(figsize=(6.6, 4.2), layout="constrained")
+    ax = figure.subplots()
+    ax.set(xlabel="γ, times that of the table", ylabel=f"last {experiment.symbols[experiment.measure]}")
+    ax.set_xscale("log", base=2)
+    ax.grid(color=FAINT, linewidth=0.6)
+    finite = frame.filter(pl.col("last").is_finite())
+    for style, label in zip(STYLES, experiment.compared(), strict=False):
+        runs = finite.filter(method=label).sort("times")
+        x, y = runs["times"].to_numpy(), runs["last"].to_numpy()
+        ax.plot(x, y, color=style.color, linestyle=style.dashes, label=label, marker=".")
+    save(figure, path)
+
+
 @drawing()
 def kernels(path: Path) -> None:
     """Draw h and the preconditioner h*' of every registered kernel, with the identity and hard clipping in ink."""

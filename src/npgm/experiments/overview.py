@@ -33,7 +33,7 @@ def write_overview(output: Path) -> list[Path]:
 
 
 _INTRODUCTION = """\
-Each sentence of the paper about results, against what was measured ({counts}).
+Each sentence of the paper about results, and each claim beyond it, against what was measured ({counts}).
 
 A verdict is that of the largest preset at which the runs that it needs are done, and leads to its report. `paper` has
 the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works. Reproduce with `npgm reproduce all
@@ -44,7 +44,7 @@ def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> It
     """Yield the text on an experiment, and count its verdicts."""
     presets = recorded(experiment, Store.of(experiment, output))
     yield f"## {experiment.title}"
-    yield f"{experiment.source} of the paper."
+    yield f"{experiment.origin}."
     rows = []
     for claim in experiment.claims:
         run = (results for results in presets if any(v.holds != "not run" for v in results.verdicts(claim).values()))

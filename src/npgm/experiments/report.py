@@ -33,11 +33,14 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
         if _measures_sharpness(experiment):
             pictures.append(folder / "sharpness.svg")
             figures.sharpness(experiment, results.frame, pictures[1])
+        if not results.basin.is_empty():
+            pictures.append(folder / "basin.svg")
+            figures.basin(experiment, results.basin, pictures[-1])
     text = "\n\n".join(_sections(results)) + "\n"
     return [*write(folder / "report.md", folder / "report.html", experiment.title, text), *pictures]
 
 
-CLAIM = ("the paper says", "verdict", "of", "preset", "measured")
+CLAIM = ("claim", "verdict", "of", "preset", "measured")
 """The columns of a table of claims."""
 
 
@@ -57,7 +60,7 @@ def _sections(results: Results) -> Iterable[str]:
     experiment, preset = results.experiment, results.preset
     yield f"# {experiment.title}"
     yield (
-        f"{experiment.source} of the paper, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
+        f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
         f"Reproduce with `npgm reproduce {experiment.key} --preset {preset}`; this report alone is written anew, from "
         f"the runs that are kept, by `npgm report {experiment.key} --preset {preset}`."
     )
@@ -70,16 +73,24 @@ def _sections(results: Results) -> Iterable[str]:
     if not results.none:
         shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
         yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.svg)"
-    yield "## The paper's claims"
+    yield "## Claims"
     if experiment.claims:
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
         if preset != "paper":
             runs = f"The verdicts are on what the preset `{preset}` runs"
-            yield f"{runs}; the paper's sizes are those of the preset `paper`."
+            yield f"{runs}; the full sizes are those of the preset `paper`."
     else:
         yield "The paper states no result of it in words."
     if not results.none:
         yield from _measured(experiment, results.summary)
+    if not results.basin.is_empty():
+        yield "## Range of stepsizes\n\n" + _basin(experiment, results.basin)
+        yield (
+            f"The last {experiment.symbols[experiment.measure]} of one seed, which is none of the others, at multiples "
+            "of the stepsize of the table of methods. The range is the ratio of the largest to the smallest stepsize "
+            f"between which it is at most {figures.NEAR:g} above the least."
+        )
+        yield f"![last {experiment.symbols[experiment.measure]} against the stepsize](basin.svg)"
     yield "## Methods\n\n" + _methods(experiment)
     if not results.none:
         environments = results.frame.get_column("environment", default=pl.Series(dtype=pl.String))
@@ -126,6 +137,22 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
     return table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
 
 
+def _basin(experiment: Experiment, basin: pl.DataFrame) -> str:
+    rows = []
+    for label in experiment.compared():
+        runs = basin.filter(method=label).sort("times")
+        if runs.is_empty():
+            continue
+        times, last = runs["times"].to_numpy(), runs["last"].to_numpy()
+        near = times[last <= last.min() + figures.NEAR]
+        width = f"{near.max() / near.min():g}"
+        at_edge = near.min() == times[0] or near.max() == times[-1]
+        rows.append(
+            (label, f"{last.min():.4g}", f"{times[last.argmin()]:g}", f"at least {width}" if at_edge else width)
+        )
+    return table(("method", f"least {experiment.symbols[experiment.measure]}", "at times γ", "range"), rows)
+
+
 def _sharpness(experiment: SolvingExperiment, summary: pl.DataFrame) -> str:
     rows = []
     for setting in experiment.grid():
@@ -163,7 +190,7 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_FORMS = {"train_loss": "{:.3g}", "test_loss": "{:.3g}", "test_accuracy": "{:.2%}"}
+_FORMS = {"train_loss": "{:.3g}", "validation_loss": "{:.4g}", "test_loss": "{:.4g}", "test_accuracy": "{:.2%}"}
 
 
 def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:

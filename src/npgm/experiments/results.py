@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 
 import polars as pl
@@ -45,6 +46,24 @@ class Results:
     def summary(self) -> pl.DataFrame:
         """One row a run; see `npgm.experiments.summary`."""
         return summarise(self.experiment, self.frame)
+
+    @cached_property
+    def basin(self) -> pl.DataFrame:
+        """The last value of the measure for those runs of `Experiment.basin` that are done, infinite where it diverged.
+
+        Columns: method, lr, times (the ratio to the method's own stepsize) and last.
+        """
+        rows = []
+        own = {method.label: method.options.get("lr") for method in self.experiment.methods}
+        for run in self.experiment.basin(self.preset):
+            if not self._store.missing([run]):
+                last = summarise(self.experiment, self._store.read([run])).row(0, named=True)
+                value = last[self.experiment.measure]
+                finite = math.isfinite(value) and not last["diverged"]
+                lr = run.method.options["lr"]
+                rows.append({"method": run.method.label, "lr": lr, "times": lr / own[run.method.label],
+                             "last": value if finite else math.inf})  # fmt: skip
+        return pl.DataFrame(rows)
 
     @property
     def extent(self) -> str:

@@ -43,6 +43,10 @@ class MethodSpec:
         """Return the options with the reference function built."""
         return self.options if self.reference is None else {**self.options, "reference": reference(**self.reference)}
 
+    def at(self, lr: float) -> MethodSpec:
+        """Return the method with another stepsize."""
+        return dataclasses.replace(self, options={**self.options, "lr": lr})
+
     @property
     def identity(self) -> list[Any]:
         """All on which the method's numbers depend."""
@@ -65,7 +69,10 @@ class Preset:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper and the check that decides it; see `npgm.experiments.claims`."""
+    """A sentence, of the paper unless its experiment is beyond it, and the check that decides it.
+
+    See `npgm.experiments.claims`.
+    """
 
     sentence: str
     check: str
@@ -109,14 +116,15 @@ class Resources:
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
-    """An experiment of the paper, with the presets at which it can be run.
+    """An experiment, with the presets at which it can be run.
 
     The kinds of experiments are its subclasses; see `npgm.experiments.catalogue`.
     """
 
     key: str
     title: str
-    source: str
+    source: str = ""
+    """The place in the paper; empty if it has no such experiment."""
     measure: str
     """The quantity that ``converged_below`` bounds."""
     converged_below: float
@@ -203,6 +211,15 @@ class Experiment(ABC):
 
     def forget(self, runs: Sequence[Run], resources: Resources) -> None:  # noqa: B027  most keep nothing
         """Remove what `compute` has kept to go on from after an interruption; the histories are safe now."""
+
+    @property
+    def origin(self) -> str:
+        """Where the experiment is from, in words."""
+        return f"{self.source} of the paper" if self.source else "Beyond the paper"
+
+    def basin(self, preset: str) -> list[Run]:
+        """Return runs that show in how wide a range of stepsizes the methods train, none by default."""
+        return []
 
     def environment(self, resources: Resources) -> str:
         """Return what the numbers are computed with and on, in words."""

@@ -10,7 +10,7 @@ from scipy import stats
 
 from npgm.experiments.spec import Experiment, Setting
 
-LINEAR = frozenset({"test_accuracy"})
+LINEAR = frozenset({"test_accuracy", "test_loss", "validation_loss"})
 """The quantities that are shown on a linear scale, the others on a logarithmic one."""
 EARLIER = {"reached_100": 100.0, "reached_10": 10.0}
 """Columns of a summary as ``reached``, for these multiples of ``converged_below``."""

@@ -18,12 +18,12 @@ from npgm import cli, data, experiments
 from npgm.experiments import catalogue, claims, summary
 from npgm.experiments.training import checkpoint
 from npgm.experiments.training import experiment as training
-from npgm.experiments.training.experiment import TrainingPreset
+from npgm.experiments.training.experiment import ImagePreset
 
 
 def small(epochs=2, examples=300):
     """The real MNIST experiment with a small network on few images."""
-    preset = TrainingPreset(starts=[2, 1], epochs=epochs, examples=examples)
+    preset = ImagePreset(starts=[2, 1], epochs=epochs, examples=examples)
     widths = {"name": "mlp", "widths": [784, 8]}
     return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
 
@@ -140,7 +140,7 @@ def test_two_processes_write_to_one_store(tmp_path, done):
 
 def test_a_diverged_run_ends_and_counts_as_infinite(tmp_path):
     experiment = dataclasses.replace(small(), settings={}, readings={}, options={**small().options, "preprocessing": "unit"},
-                                     presets={"smoke": TrainingPreset(starts=[1], epochs=3, examples=300)})  # fmt: skip
+                                     presets={"smoke": ImagePreset(starts=[1], epochs=3, examples=300)})  # fmt: skip
     wild = dataclasses.replace(experiment.methods[2], options={"lr": 1e30})
     experiment = dataclasses.replace(experiment, methods=[*experiment.methods[:2], wild, experiment.methods[3]])
     store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
@@ -209,16 +209,16 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('name = "mlp"', 'name = "nothing"', "unknown network 'nothing'; accepted: mlp, resnet18, resnet34"),
+        ('name = "mlp"', 'name = "nothing"', "unknown network 'nothing'; accepted: gpt, lstm, mlp, resnet18, resnet34, rnn"),
         ("widths", "depths", "unexpected keyword argument 'depths'"),
         ('dataset = "mnist"', 'dataset = "nothing"', "unknown data set 'nothing'; accepted: cifar10"),
         ("augment", "augmentation", "unexpected keyword argument 'augmentation'"),
         ('["unit", "standardised"]', '["unit", "x"]', "unknown preprocessing 'x'; accepted: standardised, unit"),
         ("epochs = 3", "epochs = 0", "epochs must be at least 1, not 0"),
-        ("epochs = 3", "maxiter = 3", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, epochs, examples"),
+        ("epochs = 3", "maxiter = 3", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, epochs, examples"),
         ("lr = 0.56", "rate = 0.56", r"methods\[2\]: .*unexpected keyword argument 'rate'"),
         ("lr = 0.56", "lr = -1.0", r"methods\[2\]: Invalid learning rate: -1.0"),
-        ('method = "sgd"', 'method = "gd"', r"methods\[2\]: unknown method 'gd'; accepted: adam, npgm, sgd"),
+        ('method = "sgd"', 'method = "gd"', r"methods\[2\]: unknown method 'gd'; accepted: adam, adamw, muon, npgm, sgd"),
         ('quantities = ["train_loss"', 'quantities = ["gap"', "unknown quantity 'gap'; accepted: test_accuracy"),
     ],
 )  # fmt: skip
@@ -234,7 +234,7 @@ def test_a_run_key_changes_with_what_its_numbers_depend_on():
     def keys(**changes):
         return {run.key for run in dataclasses.replace(small(), **changes).runs("smoke")}
 
-    preset = TrainingPreset(starts=[2, 1], epochs=2, examples=300)
+    preset = ImagePreset(starts=[2, 1], epochs=2, examples=300)
     assert keys(presets={"smoke": preset}) == keys()
     for change in (
         {"presets": {"smoke": dataclasses.replace(preset, epochs=3)}},

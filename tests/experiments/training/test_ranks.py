@@ -68,7 +68,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, one_rank, options, message):
 def test_more_ranks_than_images():
     among = Single()
     among.size = 19
-    with pytest.raises(ValueError, match="the smallest minibatch has 18 images, too few for 19 ranks"):
+    with pytest.raises(ValueError, match="the smallest minibatch has 18 examples, too few for 19 ranks"):
         data_parallel.trainer("fsdp-mlp", among)
 
 

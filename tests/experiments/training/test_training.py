@@ -6,14 +6,14 @@ from torch.nn.functional import cross_entropy
 
 from npgm.experiments.training import checkpoint, optimizers
 from npgm.experiments.training.ensemble import Ensemble, stackable
-from npgm.experiments.training.images import PADDING, Images, Order
-from npgm.experiments.training.trainer import Trainer, Training
+from npgm.experiments.training.images import PADDING, Images, ImageTraining, Order
+from npgm.experiments.training.trainer import Trainer
 from npgm.kernels import Cosh
 from npgm.problems.networks import MLP, resnet18
 from npgm.references import Isotropic
 
-MNIST = Training({"name": "mlp", "widths": [784, 16]}, "mnist", batch_size=50, epochs=2, examples=120)
-CIFAR = Training({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=4, epochs=2, examples=7, augment=True,
+MNIST = ImageTraining({"name": "mlp", "widths": [784, 16]}, "mnist", batch_size=50, epochs=2, examples=120)
+CIFAR = ImageTraining({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=4, epochs=2, examples=7, augment=True,
                  preprocessing="standardised")  # fmt: skip
 METHODS = [
     ("npgm", {"lr": 1.0}),
@@ -86,7 +86,7 @@ def test_a_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(tmp_pa
     seeds = [0, 1] if training is MNIST else [2]
     whole = trained(training, method, arguments, seeds)
     stopped = Trainer(training, method, arguments, seeds)
-    for _ in range(whole.steps_per_epoch + 1):
+    for _ in range(whole.steps_per_round + 1):
         stopped.step()
     checkpoint.save(stopped, tmp_path / "a.checkpoint")
     resumed = Trainer(training, method, arguments, seeds)
@@ -160,7 +160,9 @@ def test_a_data_set_without_images_is_refused():
 
 def test_bfloat16_is_near_float32():
     def loss(precision):
-        training = Training({"name": "mlp", "widths": [784, 16]}, "mnist", 50, 2, examples=120, precision=precision)
+        training = ImageTraining(
+            {"name": "mlp", "widths": [784, 16]}, "mnist", 50, epochs=2, examples=120, precision=precision
+        )
         return trained(training, "npgm", {"lr": 0.5}, [0, 1]).history[-1]["train_loss"]
 
     assert loss("bfloat16") == pytest.approx(loss("float32"), rel=0.05)
@@ -171,7 +173,9 @@ def test_bfloat16_is_near_float32():
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated")
 def test_a_compiled_network_trains_alike():
     def loss(compiled):
-        training = Training({"name": "mlp", "widths": [784, 16]}, "mnist", 60, 2, examples=120, compiled=compiled)
+        training = ImageTraining(
+            {"name": "mlp", "widths": [784, 16]}, "mnist", 60, epochs=2, examples=120, compiled=compiled
+        )
         return trained(training, "npgm", {"lr": 0.5}, [0, 1]).history[-1]["train_loss"]
 
     assert loss(True) == pytest.approx(loss(False), rel=1e-4)
@@ -191,23 +195,27 @@ def test_building_a_network_leaves_torchs_generator_alone():
 
 
 def test_the_optimizers_momentum_forms():
-    """SGD with the dampening β is NPGM with a linear preconditioner from the second step on."""
-    first, second = torch.tensor([1.0]), torch.tensor([1.0])
-    gradients = (0.0, 2.0, -1.0)
+    """SGD with the stepsize (1-β)γ is NPGM with a linear preconditioner; with the dampening β its first step is not."""
+    first, second, third = torch.tensor([1.0]), torch.tensor([1.0]), torch.tensor([1.0])
+    gradients = (3.0, 2.0, -1.0)
     arguments = {"lr": 0.1, "momentum": 0.9}
-    sgd = optimizers.build("sgd", [first], {**arguments, "dampening": 0.9})
-    npgm = optimizers.build("npgm", [second], {**arguments, "reference": "isotropic-quad"})
+    (sgd,) = optimizers.build("sgd", {"x": first}, {**arguments, "lr": 0.1 * (1 - 0.9)})
+    (npgm,) = optimizers.build("npgm", {"x": second}, {**arguments, "reference": "isotropic-quad"})
     for gradient in gradients:
         first.grad = second.grad = torch.tensor([gradient])
         sgd.step()
         npgm.step()
     torch.testing.assert_close(first, second)
+    (dampened,) = optimizers.build("sgd", {"x": third}, {**arguments, "dampening": 0.9})
+    third.grad = torch.tensor([3.0])
+    dampened.step()
+    torch.testing.assert_close(third, torch.tensor([1.0 - 0.1 * 3.0]))  # and not 0.01 · 3
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"network": {"name": "x"}}, "unknown network 'x'; accepted: mlp, resnet18, resnet34"),
+        ({"network": {"name": "x"}}, "unknown network 'x'; accepted: gpt, lstm, mlp, resnet18, resnet34, rnn"),
         ({"network": {"name": "resnet18", "stem": "x"}}, "unknown stem 'x'"),
         ({"preprocessing": "x"}, "unknown preprocessing 'x'; accepted: standardised, unit"),
         ({"precision": "x"}, "unknown precision 'x'; accepted: bfloat16, float32"),
@@ -218,13 +226,12 @@ def test_the_optimizers_momentum_forms():
 )
 def test_errors(options, message):
     with pytest.raises(ValueError, match=message):
-        Training(**{"network": {"name": "mlp"}, "dataset": "mnist", "batch_size": 1, "epochs": 1, **options})
+        ImageTraining(**{"network": {"name": "mlp"}, "dataset": "mnist", "batch_size": 1, "epochs": 1, **options})
 
 
 def test_unknown_optimizer():
-    with pytest.raises(ValueError, match="unknown method 'x'; accepted: adam, npgm, sgd"):
-        optimizers.build("x", [torch.zeros(1)], {})
-    assert (
-        optimizers.build("npgm", [torch.zeros(1)], {"lr": 1.0, "reference": Isotropic(Cosh(), 2.0)}).defaults["scale"]
-        == 2.0
-    )
+    with pytest.raises(ValueError, match="unknown method 'x'; accepted: adam, adamw, muon, npgm, sgd"):
+        optimizers.build("x", {"x": torch.zeros(1)}, {})
+    arguments = {"lr": 1.0, "reference": Isotropic(Cosh(), 2.0)}
+    (built,) = optimizers.build("npgm", {"x": torch.zeros(1)}, arguments)
+    assert built.defaults["scale"] == 2.0

@@ -47,18 +47,19 @@ class Ensemble:
             evaluate = self._form.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         evaluate = self._ranks.wrap(evaluate, torch.device(device))
         self._evaluate = torch.compile(evaluate) if compiled else evaluate
+        self.names = [name for name, _ in self._form.named_parameters()]
         self._parameters = list(self._form.parameters())
         self.members: list[list[Tensor]] = [list(self._parameters)]
         if self._stacked:
             self.members = [[p.detach()[i] for p in self._parameters] for i in range(len(networks))]
 
-    def __call__(self, images: Tensor) -> Tensor:
-        """Return the logits, of shape (seeds, B, classes).
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Return the logits, of shape (seeds, B, classes), or (seeds, B, T, classes) for sequences.
 
         Args:
-            images: a batch for each network, of shape (seeds, B, C, H, W).
+            inputs: a batch for each network, of shape (seeds, B, ...).
         """
-        logits: Tensor = self._evaluate(images) if self._stacked else self._evaluate(images[0]).unsqueeze(0)
+        logits: Tensor = self._evaluate(inputs) if self._stacked else self._evaluate(inputs[0]).unsqueeze(0)
         return logits
 
     def backward(self, losses: Tensor) -> None:
@@ -105,14 +106,14 @@ class Together(nn.Module):
         for parameters in zip(*(network.parameters() for network in networks), strict=True):
             parameters[0].data = torch.stack([parameter.detach() for parameter in parameters])
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits, of shape (seeds, B, classes), of images of shape (seeds, B, C, H, W)."""
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the logits of each network's batch."""
 
         def one(state: dict[str, Tensor], batch: Tensor) -> Tensor:
             logits: Tensor = functional_call(self.form, state, (batch,))
             return logits
 
-        logits: Tensor = torch.vmap(one)(dict(self.form.named_parameters()), images)
+        logits: Tensor = torch.vmap(one)(dict(self.form.named_parameters()), inputs)
         return logits
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,10 +19,15 @@ from npgm import _validate, data
 from npgm.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
 from npgm.experiments.training import checkpoint, optimizers, parallel
 from npgm.experiments.training.ensemble import stackable
-from npgm.experiments.training.trainer import QUANTITIES, Trainer, Training
+from npgm.experiments.training.images import ImageTraining
+from npgm.experiments.training.task import Training
+from npgm.experiments.training.text import TextTraining
+from npgm.experiments.training.trainer import Trainer
 
 BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
+BASIN = tuple(2.0**k for k in range(-3, 4))
+"""The multiples of a stepsize at which its neighbourhood is shown."""
 INTERVAL = 30.0
 """Seconds between checkpoints."""
 
@@ -30,11 +36,26 @@ INTERVAL = 30.0
 class TrainingPreset(Preset):
     """How much of an experiment is run: the seeds for each setting, and what a seed's training goes through."""
 
+    network: dict[str, Any] | None = None
+    """A network in place of the experiment's own, for machines on which that takes too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePreset(TrainingPreset):
+    """How much of an experiment on images is run."""
+
     epochs: int
     examples: int | None = None
     """The training images, the first ones, and at most as many test images; all by default."""
-    network: dict[str, Any] | None = None
-    """A network in place of the experiment's own, for machines on which that takes too long."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPreset(TrainingPreset):
+    """How much of an experiment on text is run; see `TextTraining`."""
+
+    steps: int
+    every: int
+    windows: int = 256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,15 +77,9 @@ class TrainingExperiment(Experiment):
     network: dict[str, Any]
     dataset: str
     options: dict[str, Any]
-    """What `Training` takes beside the network, the data set, a setting, and a preset."""
-    measure: str = "train_loss"
-    quantities: list[str] = field(default_factory=lambda: ["train_loss", "test_accuracy"])
+    """What the training takes beside the network, the data set, a setting, and a preset."""
 
-    preset_class: ClassVar[type[Preset]] = TrainingPreset
-    symbols: ClassVar[dict[str, str]] = {
-        "train_loss": "training loss", "test_loss": "test loss", "test_accuracy": "test accuracy",
-    }  # fmt: skip
-    clock: ClassVar[str] = "epoch"
+    training_class: ClassVar[type[Training]]
     starts_are: ClassVar[str] = "seeds"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "torch")
     average: ClassVar[str] = "mean"
@@ -76,8 +91,7 @@ class TrainingExperiment(Experiment):
 
     def update(self, method: MethodSpec) -> str:
         """Return the step of an optimizer as a formula."""
-        optimizers.build(method.method, [torch.zeros(1)], method.arguments())
-        return optimizers.registry[method.method].update
+        return optimizers.update(method.method, method.arguments())
 
     def run(self, preset: TrainingPreset, setting: Setting, method: MethodSpec, seed: int) -> TrainingRun:
         """Return a run."""
@@ -87,7 +101,8 @@ class TrainingExperiment(Experiment):
         """Return what is trained, in words."""
         training = asdict(self._training(preset, self.grid()[0]))
         network = training.pop("network")
-        training["examples"] = training["examples"] or "all"
+        if "examples" in training:
+            training["examples"] = training["examples"] or "all"
         name = ", ".join([network.pop("name"), *(f"{key} = {value}" for key, value in network.items())])
         options = ", ".join(f"{key} = {value}" for key, value in training.items() if key not in self.settings)
         return f"network {name}; {options}; seeds: {', '.join(map(str, preset.starts))}"
@@ -107,8 +122,8 @@ class TrainingExperiment(Experiment):
                 trainer.step()
             _wait(trainer.device)
             step = (time.perf_counter() - clock) / steps
-        evaluation = math.ceil(len(trainer.images.test) / trainer.training.batch_size) * step / 3.0
-        return trainer.total * step + trainer.training.epochs * evaluation
+        evaluation = sum(trainer.examples.held_out.values()) / trainer.training.batch_size * step / 3.0
+        return trainer.total * step + trainer.training.rounds * evaluation
 
     def compute(self, runs: Sequence[TrainingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
         """Train, with checkpoints at intervals, from the last one if there is one."""
@@ -122,7 +137,7 @@ class TrainingExperiment(Experiment):
                 if trainer.ranks.agreed(time.monotonic() - written > INTERVAL):
                     checkpoint.save(trainer, path)
                     written = time.monotonic()
-        return [_frame(trainer.history, i, len(runs)) for i in range(len(runs))]
+        return [self._frame(trainer, i) for i in range(len(runs))]
 
     def forget(self, runs: Sequence[TrainingRun], resources: Resources) -> None:  # type: ignore[override]
         """Remove the checkpoint."""
@@ -134,11 +149,80 @@ class TrainingExperiment(Experiment):
         name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
         return f"{super().environment(resources)}, networks on {name}{parallel.ranks(resources).in_words}"
 
+    @abstractmethod
+    def ticks(self, trainer: Trainer) -> int:
+        """Return how far the clock goes in a round."""
+
     def _training(self, preset: TrainingPreset, setting: Setting) -> Training:
-        return Training(
-            network=preset.network or self.network, dataset=self.dataset, epochs=preset.epochs,
-            examples=preset.examples, **self.options, **setting,
-        )  # fmt: skip
+        """Return what is trained: what the preset of a kind of experiment has of its own is an argument."""
+        shared = {f.name for f in fields(TrainingPreset)}
+        of_preset = {f.name: getattr(preset, f.name) for f in fields(preset) if f.name not in shared}
+        return self.training_class(
+            network=preset.network or self.network, dataset=self.dataset, **of_preset, **self.options, **setting
+        )
+
+    def _frame(self, trainer: Trainer, i: int) -> pl.DataFrame:
+        """Return a seed's rows up to the first one whose training loss is not finite."""
+        rows = []
+        for number, row in enumerate(trainer.history, 1):
+            values = {name: column[i] for name, column in row.items() if name != "seconds"}
+            seconds = row["seconds"] / len(trainer.generators)
+            rows.append({"k": number * self.ticks(trainer), "seconds": seconds, **values})
+            if not math.isfinite(values["train_loss"]):
+                break
+        status = "MAXITER" if math.isfinite(rows[-1]["train_loss"]) else "DIVERGED"
+        return pl.DataFrame(rows, schema_overrides={"k": pl.Int32}).with_columns(pl.lit(status).alias("status"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageExperiment(TrainingExperiment):
+    """An experiment in which a network learns to classify images."""
+
+    measure: str = "train_loss"
+    quantities: list[str] = field(default_factory=lambda: ["train_loss", "test_accuracy"])
+
+    preset_class: ClassVar[type[Preset]] = ImagePreset
+    training_class: ClassVar[type[Training]] = ImageTraining
+    symbols: ClassVar[dict[str, str]] = {
+        "train_loss": "training loss", "test_loss": "test loss", "test_accuracy": "test accuracy",
+    }  # fmt: skip
+    clock: ClassVar[str] = "epoch"
+
+    def ticks(self, trainer: Trainer) -> int:
+        """Return 1: a round is an epoch."""
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExperiment(TrainingExperiment):
+    """An experiment in which a network learns to predict characters."""
+
+    tuning_seed: int | None = None
+    """The seed with which stepsizes are tuned, which is none of those that are reported; None for no basin."""
+    measure: str = "validation_loss"
+    quantities: list[str] = field(default_factory=lambda: ["validation_loss", "test_loss"])
+
+    preset_class: ClassVar[type[Preset]] = TextPreset
+    training_class: ClassVar[type[Training]] = TextTraining
+    symbols: ClassVar[dict[str, str]] = {
+        "train_loss": "training loss", "validation_loss": "validation loss", "test_loss": "test loss",
+    }  # fmt: skip
+    clock: ClassVar[str] = "iteration"
+
+    def basin(self, preset: str) -> list[Run]:
+        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed."""
+        chosen, (setting, *_) = self.preset(preset), self.grid()
+        multiples = BASIN if self.tuning_seed is not None else ()
+        return [
+            self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
+            for method in self.methods
+            if method.role == "compared"
+            for times in multiples
+        ]
+
+    def ticks(self, trainer: Trainer) -> int:
+        """Return the steps of a round."""
+        return trainer.steps_per_round
 
 
 def _checkpoint(runs: Sequence[TrainingRun], resources: Resources) -> Path:
@@ -154,17 +238,6 @@ def _trainer(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
         raise ValueError(f"device {resources.device!r} cannot be used: {error}") from error
     ranks = parallel.ranks(resources)
     return Trainer(runs[0].training, method.method, method.arguments(), seeds, resources.device, ranks)
-
-
-def _frame(history: list[dict[str, Any]], i: int, seeds: int) -> pl.DataFrame:
-    """Return a seed's rows up to the first one whose training loss is not finite."""
-    rows = []
-    for k, row in enumerate(history, 1):
-        rows.append({"k": k, "seconds": row["seconds"] / seeds, **{name: row[name][i] for name in QUANTITIES}})
-        if not math.isfinite(row["train_loss"][i]):
-            break
-    status = "MAXITER" if math.isfinite(rows[-1]["train_loss"]) else "DIVERGED"
-    return pl.DataFrame(rows, schema_overrides={"k": pl.Int32}).with_columns(pl.lit(status).alias("status"))
 
 
 @contextlib.contextmanager

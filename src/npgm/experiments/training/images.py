@@ -3,18 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from npgm import _validate, data
+from npgm.experiments.training.task import Examples, Training
 
 PADDING = 4
 """The black border in which a random crop moves, in pixels."""
 
 
-class Images:
+@dataclass(frozen=True, kw_only=True)
+class ImageTraining(Training):
+    """The training of a network that classifies images.
+
+    Args:
+        epochs: the passes through the training images.
+        examples: the training images, the first ones, and at most as many test images; all by default.
+        preprocessing: ``"unit"`` or ``"standardised"``.
+        augment: whether to crop and flip the training images at random.
+    """
+
+    epochs: int
+    examples: int | None = None
+    preprocessing: str = "unit"
+    augment: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.choice("preprocessing", self.preprocessing, ("unit", "standardised"))
+        _validate.count("epochs", self.epochs, least=1)
+        if self.examples is not None:
+            _validate.count("examples", self.examples, least=1)
+
+    @property
+    def rounds(self) -> int:
+        """The passes through the training images."""
+        return self.epochs
+
+    def examples_on(self, device: str | torch.device) -> Images:
+        """Return the images."""
+        return Images(self.dataset, self.preprocessing, self.examples, device, augment=self.augment)
+
+
+class Images(Examples["Order"]):
     """A data set on a device, as bytes; batches are made floating-point numbers as they are taken.
 
     Args:
@@ -23,6 +58,7 @@ class Images:
             over the training images.
         examples: the training images to keep, the first ones, and at most as many test images; all by default.
         device: where the images are.
+        augment: whether to crop and flip the training images at random.
 
     Raises:
         npgm.data.DataError: if the data set cannot be had.
@@ -30,7 +66,13 @@ class Images:
     """
 
     def __init__(
-        self, dataset: str, preprocessing: str = "unit", examples: int | None = None, device: str | torch.device = "cpu"
+        self,
+        dataset: str,
+        preprocessing: str = "unit",
+        examples: int | None = None,
+        device: str | torch.device = "cpu",
+        *,
+        augment: bool = False,
     ) -> None:
         arrays = data.load(dataset)
         if "train_images" not in arrays:
@@ -47,8 +89,13 @@ class Images:
         self.shift, self.scale = shift.float().to(device), scale.float().to(device)
         self.classes = int(arrays["train_labels"].max()) + 1
         self.train, self.test = parts["train_images"].to(device), parts["test_images"].to(device)
+        self.number, self.held_out, self.augment = len(self.train), {"test": len(self.test)}, augment
         self.train_labels = parts["train_labels"].long().to(device)
         self.test_labels = parts["test_labels"].long().to(device)
+
+    def order(self, generators: Sequence[torch.Generator]) -> Order:
+        """Draw, for each seed, the order of an epoch."""
+        return Order(generators, self, augment=self.augment)
 
     def batch(self, order: Order, which: slice) -> tuple[Tensor, Tensor]:
         """Return the images, of shape (seeds, B, C, H, W), and labels, (seeds, B), of some places of the order."""
@@ -64,7 +111,7 @@ class Images:
             images = self._padded[index[..., None, None], rows[..., :, None], columns[..., None, :]]
         return self._floats(images), self.train_labels[index]
 
-    def test_batch(self, which: slice) -> tuple[Tensor, Tensor]:
+    def held_out_batch(self, part: str, which: slice) -> tuple[Tensor, Tensor]:
         """Return some test images, of shape (B, C, H, W), and labels."""
         return self._floats(self.test[which]), self.test_labels[which]
 

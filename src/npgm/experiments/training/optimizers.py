@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,18 +27,66 @@ registry = {
     "npgm": Entry(NPGM, "m ← β m + (1−β) ∇φ*(g); x ← x − γ m"),
     "sgd": Entry(torch.optim.SGD, "m ← β m + (1−d) g; x ← x − γ m, with d the dampening, 0 by default"),
     "adam": Entry(torch.optim.Adam, "Adam (Kingma and Ba, 2015)"),
+    "adamw": Entry(torch.optim.AdamW, "AdamW (Loshchilov and Hutter, 2019)"),
 }
 """The optimizers by name.
 
-SGD is torch's, in its own form of momentum: without dampening a step is 1/(1−β) times as long as in the form of NPGM,
-with the dampening β as long.
+SGD is torch's, in its own form of momentum: without dampening a step is 1/(1−β) times as long as in the form of NPGM.
+The step of that form is had by the stepsize (1−β)γ, and not by the dampening β, for torch does not damp its first step.
 """
 
+if hasattr(torch.optim, "Muon"):  # since torch 2.9
+    registry["muon"] = Entry(torch.optim.Muon, "Muon (Jordan et al., 2024)")
 
-def build(name: str, parameters: Iterable[Tensor], arguments: dict[str, Any]) -> Optimizer:
-    """Return the optimizer of a name for parameters.
+ENDS = ("embedding", "positions", "head")
+"""Where a network's matrices are not hidden: where characters come in and logits go out."""
+
+
+def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, Any]) -> list[Optimizer]:
+    """Return the optimizers that together move the parameters of a network.
+
+    Args:
+        name: a name of `registry`.
+        parameters: by their names in the network.
+        arguments: what the optimizer takes, and two of every optimizer. ``clip`` is the radius of
+            `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest`` is the ``method`` and the
+            arguments of a second optimizer, for all parameters but the hidden matrices, to which the first one is left
+            then; its ``lr`` is that of the first by default.
 
     Raises:
         TypeError, ValueError: if the name or an option is not accepted.
     """
-    return registry[_validate.choice("method", name, registry)].build(parameters, **arguments)
+    arguments = dict(arguments)
+    clip, rest = arguments.pop("clip", None), arguments.pop("rest", None)
+    entry = registry[_validate.choice("method", name, registry)]
+    own = {key: value for key, value in parameters.items() if rest is None or _is_hidden_matrix(key, value)}
+    built = [entry.build(list(own.values()), **arguments)]
+    if rest is not None:
+        if not isinstance(rest, Mapping) or "method" not in rest:
+            raise TypeError(f"rest must be a table with a method, not {rest!r}")
+        others = {key: value for key, value in parameters.items() if key not in own}
+        shared = {"lr": arguments["lr"]} if "lr" in arguments else {}
+        built += build(rest["method"], others, {key: v for key, v in {**shared, **rest}.items() if key != "method"})
+    if clip is not None:
+        radius = _validate.positive("clip", clip)
+        built[0].register_step_pre_hook(partial(_clip, list(parameters.values()), radius))
+    return built
+
+
+def update(name: str, arguments: Mapping[str, Any]) -> str:
+    """Return the step of an optimizer with some arguments as a formula; raises as `build` does."""
+    build(name, {"matrix": torch.zeros(1, 1), "bias": torch.zeros(1)}, arguments)
+    formula = registry[name].update
+    if "clip" in arguments:
+        formula = f"g ← min(1, c/‖g‖) g; {formula}"
+    if "rest" in arguments:
+        formula += f"; all but the hidden matrices: {registry[arguments['rest']['method']].update}"
+    return formula
+
+
+def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
+    return parameter.ndim == 2 and name.partition(".")[0] not in ENDS
+
+
+def _clip(parameters: list[Tensor], radius: float, *_: Any) -> None:
+    torch.nn.utils.clip_grad_norm_(parameters, radius)

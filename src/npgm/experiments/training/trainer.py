@@ -2,86 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from npgm import _validate
 from npgm.experiments.training import optimizers
 from npgm.experiments.training.ensemble import Ensemble
-from npgm.experiments.training.images import Images, Order
 from npgm.experiments.training.parallel import Single
-from npgm.problems import networks
-
-QUANTITIES = ("train_loss", "test_loss", "test_accuracy")
-
-
-@dataclass(frozen=True)
-class Training:
-    """What is trained, and how, whatever the optimizer and the seed; see `Images`, `Ensemble` and `Trainer`.
-
-    Args:
-        network: the ``name`` of a network in `npgm.problems.networks.registry`, and its options.
-        dataset: a name of `npgm.data.registry`.
-        batch_size: the images of a minibatch; the last one of an epoch has what is left.
-        epochs: the passes through the training images.
-        examples: the training images, the first ones, and at most as many test images; all by default.
-        preprocessing: ``"unit"`` or ``"standardised"``.
-        augment: whether to crop and flip the training images at random.
-        precision: ``"float32"``, or ``"bfloat16"`` for matrix products and convolutions in it.
-        compiled: whether to compile the network.
-    """
-
-    network: dict[str, Any]
-    dataset: str
-    batch_size: int
-    epochs: int
-    examples: int | None = None
-    preprocessing: str = "unit"
-    augment: bool = False
-    precision: str = "float32"
-    compiled: bool = False
-
-    def __post_init__(self) -> None:
-        _validate.choice("network", self.network.get("name"), networks.registry)
-        _validate.choice("preprocessing", self.preprocessing, ("unit", "standardised"))
-        _validate.choice("precision", self.precision, ("float32", "bfloat16"))
-        _validate.count("batch_size", self.batch_size, least=1)
-        _validate.count("epochs", self.epochs, least=1)
-        if self.examples is not None:
-            _validate.count("examples", self.examples, least=1)
-        _check(json.dumps(self.network))
-
-    def build(self, classes: int) -> nn.Module:
-        """Return a network, initialised from torch's global generator."""
-        return _build(classes, **self.network)
-
-
-def _build(classes: int, name: str, **options: Any) -> nn.Module:
-    return networks.registry[name](classes, **options)
-
-
-@cache
-def _check(network: str) -> None:
-    """Raise what building a network raises; cached, since all runs of an experiment have the same few networks."""
-    with torch.device("meta"):
-        _build(10, **json.loads(network))
+from npgm.experiments.training.task import Training
 
 
 class Trainer:
     """Trains the networks of some seeds with one method.
 
-    After each epoch, `history` has a row: the quantities of each seed, and the seconds spent in training steps so far.
-    ``train_loss`` is the mean loss of the epoch's minibatches, each at the time of its step; the test images are
-    evaluated at the end of the epoch.
+    After each round, such as an epoch, `history` has a row: the seconds spent in training steps so far, and each seed's
+    ``train_loss``, the mean loss of the round's minibatches, each at the time of its step, and loss and accuracy on
+    each of the held-out parts, such as ``test_loss``. Those of a sequence are the means over its places.
 
     Each seed has a generator of its own on the CPU, so that its numbers depend neither on the device nor on the other
     seeds, up to rounding.
@@ -95,7 +37,7 @@ class Trainer:
         ranks: the processes that train together, of which each calls the same methods.
 
     Raises:
-        ValueError: if some rank would have no image of the smallest minibatch.
+        ValueError: if some rank would have no example of the smallest minibatch.
     """
 
     def __init__(
@@ -110,72 +52,86 @@ class Trainer:
         self.training = training
         self.ranks = ranks or Single()
         self.device = torch.device(device)
-        self.images = Images(training.dataset, training.preprocessing, training.examples, device)
+        self.examples = training.examples_on(device)
         self.ensemble = Ensemble(
-            partial(training.build, self.images.classes), seeds, device, compiled=training.compiled, ranks=self.ranks
+            partial(training.build, self.examples.classes), seeds, device, compiled=training.compiled, ranks=self.ranks
         )
-        self.optimizers = [optimizers.build(method, member, arguments) for member in self.ensemble.members]
+        names = self.ensemble.names
+        self.optimizers = [
+            optimizer
+            for member in self.ensemble.members
+            for optimizer in optimizers.build(method, dict(zip(names, member, strict=True)), arguments)
+        ]
+        self._stepsizes = [[group["lr"] for group in optimizer.param_groups] for optimizer in self.optimizers]
         self.generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        number = len(self.images.train)
+        number = self.examples.number
         if (smallest := number % training.batch_size or training.batch_size) < self.ranks.size:
-            raise ValueError(f"the smallest minibatch has {smallest} images, too few for {self.ranks.size} ranks")
-        self.steps_per_epoch = math.ceil(number / training.batch_size)
-        self.total = self.steps_per_epoch * training.epochs
+            raise ValueError(f"the smallest minibatch has {smallest} examples, too few for {self.ranks.size} ranks")
+        self.steps_per_round = math.ceil(number / training.batch_size)
+        self.total = self.steps_per_round * training.rounds
         self.steps = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
-        self._losses = torch.zeros(len(seeds), dtype=torch.float64, device=self.device)
+        self._sums = torch.zeros(len(seeds), dtype=torch.float64, device=self.device)
         self._begin()
 
     @property
     def done(self) -> bool:
-        """Whether all epochs are over, or every seed has diverged."""
+        """Whether all rounds are over, or every seed has diverged."""
         diverged = bool(self.history) and not any(map(math.isfinite, self.history[-1]["train_loss"]))
         return self.steps == self.total or diverged
 
     def step(self) -> None:
-        """Take one minibatch, and evaluate if it was the last one of an epoch."""
+        """Take one minibatch, and evaluate if it was the last one of a round."""
         clock = time.perf_counter()
-        start = self.steps % self.steps_per_epoch * self.training.batch_size
-        stop = min(start + self.training.batch_size, len(self.images.train))
-        images, labels = self.images.batch(self._order, self.ranks.share(start, stop))
-        losses = self._cross_entropies(images, labels).sum(1)
-        self.ensemble.backward(losses / (stop - start))
+        start = self.steps % self.steps_per_round * self.training.batch_size
+        stop = min(start + self.training.batch_size, self.examples.number)
+        which = self.ranks.share(start, stop)
+        inputs, targets = self.examples.batch(self._order, which)
+        disturbance = self.training.disturbance_at(self.steps, self.total)
+        if disturbance.random_targets:
+            drawn = self._random_targets((stop - start, *targets.shape[2:]))
+            targets = drawn[which.start - start : which.stop - start].expand_as(targets)
+        losses, _ = self._losses(inputs, targets)
+        losses = losses.sum(1)
+        self.ensemble.backward(disturbance.factor * losses / (stop - start))
+        self._set_stepsizes()
         for optimizer in self.optimizers:
             optimizer.step()
-        self._losses += self.ranks.sum(losses.detach().double())
+        self._sums += self.ranks.sum(losses.detach().double())
         self.steps += 1
-        if self.steps % self.steps_per_epoch:
+        if self.steps % self.steps_per_round:
             self.seconds += time.perf_counter() - clock
             return
-        train_losses = (self._losses / len(self.images.train)).tolist()  # waits for the device
+        train_losses = (self._sums / self.examples.number).tolist()  # waits for the device
         self.seconds += time.perf_counter() - clock
         self.history.append({"seconds": self.seconds, "train_loss": train_losses, **self.evaluate()})
         self._begin()
 
     @torch.no_grad()
     def evaluate(self) -> dict[str, list[float]]:
-        """Return the mean loss and the accuracy of each seed on the test images."""
+        """Return the mean loss and the accuracy of each seed on each of the held-out parts."""
         self.ensemble.train(False)
-        sums = torch.zeros(2, len(self.generators), dtype=torch.float64, device=self.device)
-        number, size = len(self.images.test), max(1000 // len(self.generators), self.training.batch_size)
-        for start in range(0, number, size):
-            images, labels = self.images.test_batch(self.ranks.share(start, min(start + size, number)))
-            images, labels = (t.expand(len(self.generators), *t.shape) for t in (images, labels))
-            logits = self._logits(images)
-            sums[0] += cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels).sum(1)
-            sums[1] += (logits.argmax(-1) == labels).sum(1)
+        seeds, results = len(self.generators), {}
+        size = max(1000 // seeds, self.training.batch_size)
+        for part, number in self.examples.held_out.items():
+            sums = torch.zeros(2, seeds, dtype=torch.float64, device=self.device)
+            for start in range(0, number, size):
+                which = self.ranks.share(start, min(start + size, number))
+                batch = (values.expand(seeds, *values.shape) for values in self.examples.held_out_batch(part, which))
+                for total, values in zip(sums, self._losses(*batch), strict=True):
+                    total += values.sum(1)
+            results[f"{part}_loss"], results[f"{part}_accuracy"] = (self.ranks.sum(sums) / number).tolist()
         self.ensemble.train(True)
-        loss, accuracy = (self.ranks.sum(sums) / number).tolist()
-        return {"test_loss": loss, "test_accuracy": accuracy}
+        return results
 
     def state_dict(self) -> dict[str, Any]:
         """Return all that the rest of the training depends on, whatever the number of ranks."""
         return {
             "ensemble": self.ensemble.state_dict(),
             "optimizers": [self.ranks.whole(optimizer.state_dict()) for optimizer in self.optimizers],
-            "generators": self._epoch_generators,
-            "losses": self._losses,
+            "generators": self._round_generators,
+            "losses": self._sums,
             "steps": self.steps,
             "seconds": self.seconds,
             "history": self.history,
@@ -189,19 +145,32 @@ class Trainer:
         for generator, content in zip(self.generators, state["generators"], strict=True):
             generator.set_state(content)
         self._begin()
-        self._losses.copy_(state["losses"])
+        self._sums.copy_(state["losses"])
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
 
     def _begin(self) -> None:
-        """Begin an epoch; the generators' states from before it are kept, for they stand for its order."""
-        self._epoch_generators = [generator.get_state() for generator in self.generators]
-        self._order = Order(self.generators, self.images, augment=self.training.augment)
-        self._losses.zero_()
+        """Begin a round; the generators' states from before it are kept, for they stand for its order."""
+        self._round_generators = [generator.get_state() for generator in self.generators]
+        self._order = self.examples.order(self.generators)
+        self._sums.zero_()
 
-    def _cross_entropies(self, images: Tensor, labels: Tensor) -> Tensor:
-        logits = self._logits(images)
-        return cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none").view_as(labels)
+    def _set_stepsizes(self) -> None:
+        """Set the stepsizes to those that the optimizers were built with, times the factor of the schedule."""
+        factor = self.training.stepsize_factor(self.steps / self.total)
+        for optimizer, stepsizes in zip(self.optimizers, self._stepsizes, strict=True):
+            for group, lr in zip(optimizer.param_groups, stepsizes, strict=True):
+                group["lr"] = factor * lr
 
-    def _logits(self, images: Tensor) -> Tensor:
+    def _random_targets(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw targets that depend on the step alone, not on the ranks and the seeds."""
+        generator = torch.Generator().manual_seed(self.steps)
+        return torch.randint(self.examples.classes, shape, generator=generator).to(self.device)
+
+    def _losses(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of each example, and the part of its places that is right, each of shape (seeds, B)."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.training.precision == "bfloat16"):
-            return self.ensemble(images).float()
+            logits = self.ensemble(inputs).float()
+        losses = cross_entropy(logits.flatten(0, -2), targets.flatten(), reduction="none")
+        right = (logits.detach().argmax(-1) == targets).double()
+        shape = (*targets.shape[:2], -1)
+        return losses.reshape(shape).mean(-1), right.reshape(shape).mean(-1)

@@ -41,7 +41,7 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
     measure, starts = experiment.symbols[experiment.measure], experiment.starts_are
     yield f"# Stepsizes: {experiment.title}"
     yield (
-        f"{experiment.source} of the paper, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
+        f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
         f"Tune with `npgm tune {experiment.key} --preset {preset}`."
     )
     if preset != "paper":

@@ -1,13 +1,25 @@
-"""Networks of the paper's experiments, as plain PyTorch modules that give logits."""
+"""Networks of the experiments, as plain PyTorch modules that give logits: of images, or of each next character.
+
+Those on characters have their matrices at the ends in `embedding`, `positions` and `head`.
+"""
 
 from collections.abc import Callable
 
 from torch import nn
 
+from npgm.problems.networks.gpt import GPT
 from npgm.problems.networks.mlp import MLP
+from npgm.problems.networks.recurrent import LSTM, RNN
 from npgm.problems.networks.resnet import ResNet, resnet18, resnet34
 
-registry: dict[str, Callable[..., nn.Module]] = {"mlp": MLP, "resnet18": resnet18, "resnet34": resnet34}
+registry: dict[str, Callable[..., nn.Module]] = {
+    "gpt": GPT,
+    "lstm": LSTM,
+    "mlp": MLP,
+    "resnet18": resnet18,
+    "resnet34": resnet34,
+    "rnn": RNN,
+}
 """The networks by name: functions of the number of classes and further options."""
 
-__all__ = ["MLP", "ResNet", "registry", "resnet18", "resnet34"]
+__all__ = ["GPT", "LSTM", "MLP", "RNN", "ResNet", "registry", "resnet18", "resnet34"]

@@ -1,0 +1,85 @@
+"""How good the trained networks are at the end: by the loss on what neither training nor tuning saw."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import polars as pl
+
+from npgm.experiments.claims.base import Verdict, each_setting, every, register
+from npgm.experiments.spec import Claim, Experiment, Setting
+from npgm.experiments.summary import at, half_width
+
+QUANTITY = "test_loss"
+
+
+@register
+@each_setting("last test loss, mean over the {starts}; the difference is that of the same seeds")
+def lower_loss(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, by: float) -> Verdict:
+    """The method's last test loss is below the other's by more than ``by``; for a negative one, not so far above it.
+
+    Undecided where the 95% confidence interval of the difference, seed by seed, has values of both kinds.
+    """
+    return _compared(
+        claim.method, at(runs, {}, claim.method), str(claim.other), at(runs, {}, claim.other), -math.inf, -by
+    )
+
+
+@register
+@each_setting("last test loss, mean over the {starts}; the difference is that of the same seeds")
+def level_loss(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, within: float) -> Verdict:
+    """The last test losses of the methods differ by less than ``within``; undecided as in `lower_loss`."""
+    own, other = at(runs, {}, claim.method), at(runs, {}, claim.other)
+    return _compared(claim.method, own, str(claim.other), other, -within, within)
+
+
+@register
+def unharmed(
+    experiment: Experiment, claim: Claim, summary: pl.DataFrame, *, setting: Setting, by: list[Setting], within: float
+) -> Verdict:
+    """What settings change costs the method less than ``within`` of its last test loss.
+
+    Args:
+        experiment: the experiment.
+        claim: the claim.
+        summary: the summary of the runs.
+        setting: without the harm.
+        by: those with it.
+        within: the bound.
+    """
+    before = at(summary, setting, claim.method)
+    verdicts, texts = [], []
+    for harmful in by:
+        name = ", ".join(map(str, harmful.values()))
+        verdict = _compared(name, at(summary, harmful, claim.method), "without", before, -math.inf, within)
+        verdicts.append({"holds": True, "does not hold": False}.get(verdict.holds))
+        texts.append(verdict.measured)
+    return Verdict.of(f"last test loss of {claim.method}; " + "; ".join(texts), every(verdicts))
+
+
+def _compared(label: str, own: pl.DataFrame, rival: str, other: pl.DataFrame, low: float, high: float) -> Verdict:
+    """Return whether the difference of the last losses lies between two bounds."""
+    pairs = own.join(other, on="seed", suffix="_other")
+    values, others = (_losses(pairs, suffix) for suffix in ("", "_other"))
+    text = f"{label} {_text(values)}, {rival} {_text(others)}"
+    if not len(pairs):
+        return Verdict.of(f"{text}; they have no seed in common", None)
+    if not (np.isfinite(values).all() and np.isfinite(others).all()):
+        failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
+        return Verdict.of(text, None if failed and also else False if failed else low == -math.inf)
+    differences = values - others
+    mean = float(differences.mean())
+    half = float(half_width(differences.std(ddof=1), len(differences))) if len(differences) > 1 else 0.0
+    inside, outside = low < mean - half and mean + half < high, mean + half < low or mean - half > high
+    return Verdict.of(f"{text}, difference {mean:.3f} ± {half:.3f}", True if inside else False if outside else None)
+
+
+def _losses(pairs: pl.DataFrame, suffix: str) -> np.ndarray:
+    values = pairs[f"{QUANTITY}{suffix}"].to_numpy()
+    return np.where(pairs[f"diverged{suffix}"].to_numpy(), math.inf, values)
+
+
+def _text(values: np.ndarray) -> str:
+    failed = int((~np.isfinite(values)).sum())
+    return f"{failed} of {len(values)} not finite" if failed else f"{values.mean():.3f}" if len(values) else "not run"
