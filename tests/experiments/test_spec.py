@@ -98,7 +98,7 @@ def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
 def test_unknown_names():
     with pytest.raises(
         ValueError,
-        match=r"unknown experiment 'x'; accepted: cifar10, .*matrix-factorization, mnist, phase-retrieval, stepsize-relation",
+        match=r"unknown experiment 'x'; accepted: .*matrix-factorization, mnist, phase-retrieval, stepsize-relation",
     ):
         experiments.load("x")
     with pytest.raises(ValueError, match="unknown preset 'x'; accepted: cpu, paper, smoke"):

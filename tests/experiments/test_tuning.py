@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from npgm import cli, data, experiments
 from npgm.experiments import catalogue
 from npgm.experiments.solving import instances
 from npgm.experiments.solving.experiment import SolvingExperiment
+from npgm.experiments.spec import MethodSpec
 from npgm.experiments.training.experiment import ImageExperiment, ImagePreset
 from npgm.experiments.tuning import tune, write_table
 from npgm.experiments.tuning.grid import WIDEST, Grid
@@ -390,3 +392,60 @@ def test_ranks_of_torchrun_are_refused(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match="start it without torchrun"):
         tune(experiments.load("phase-retrieval"), "smoke", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+class Valley(ImageExperiment):
+    """One whose loss is a known function of the stepsize and of λ or the radius, and of the seed not."""
+
+    def compute(self, runs, resources):
+        lr, radius = runs[0].method.options["lr"], runs[0].method.radius
+        loss = abs(math.log2(lr / 0.04)) + (0.0 if radius is None else 5.0 * abs(math.log10(radius / 1e-3)))
+        rows = {"k": [1], "seconds": [1.0], "train_loss": [loss], "test_loss": [loss], "test_accuracy": [0.5]}
+        return [pl.DataFrame({**rows, "status": ["MAXITER"]}, schema_overrides={"k": pl.Int32}) for _ in runs]
+
+    def estimate(self, runs, resources):
+        return 1.0
+
+
+def valley():
+    mnist = experiments.load("mnist")
+    npgm = MethodSpec("npgm", "npgm", {"lr": 0.01}, {"name": "isotropic-cosh", "scale": 0.1})
+    clip = MethodSpec("clip", "sgd", {"lr": 0.01, "clip": 0.001})
+    fields = {f.name: getattr(mnist, f.name) for f in dataclasses.fields(mnist)}
+    preset = ImagePreset(starts=[2], epochs=1, examples=10)
+    fields |= {
+        "methods": [npgm, clip, MethodSpec("plain", "sgd", {"lr": 1.0})],
+        "presets": {"smoke": preset},
+        "claims": [],
+    }
+    return Valley(
+        **{
+            **fields,
+            "settings": {},
+            "readings": {},
+            "options": {**mnist.options, "preprocessing": "unit"},
+            "tuning_seed": 7,
+        }
+    )
+
+
+def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
+    tuned = tune(valley(), "smoke", tmp_path, jobs=1)
+    assert [(t.after.options["lr"], t.after.radius) for t in tuned] == [(0.04, 1e-3), (0.04, 1e-3), (0.0312, None)]
+    assert all(t.values_after == 2 * [t.values_after[0]] for t in tuned)
+    # λ at 0.1, 0.01 and 1, then at 0.001 and 0.0001; three radii; and from 1 down to below 0.0312
+    assert [t.trials for t in tuned] == [5 * 7, 3 * 7, 10]
+    assert tune(valley(), "smoke", tmp_path, jobs=1) == tuned
+    store = experiments.Store.of(valley(), tmp_path)
+    frame = pl.concat([pl.read_parquet(path) for path in store.folder.glob("*.parquet")])
+    assert set(frame["seed"]) == {0, 1, 7}
+    assert len(frame.filter(pl.col("seed") != 7)) == 2 * 6  # no other stepsize is run with the seeds that are reported
+    table, specification = write_table(valley(), "smoke", tmp_path, tuned)
+    assert "0.04, λ or radius 0.001 in place of 0.1" in table.read_text()
+    assert "with seed 7, which is none of those of the table" in table.read_text()
+    assert "scale = 0.001" in specification.read_text()
+
+
+def test_a_grid_that_was_limited_says_so(tmp_path):
+    tuned = tune(valley(), "smoke", tmp_path, jobs=1, methods=["plain"], trials=4)
+    assert (tuned[0].limited, tuned[0].trials, tuned[0].after.options["lr"]) == (True, 4, 0.25)

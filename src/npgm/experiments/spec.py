@@ -48,6 +48,17 @@ class MethodSpec:
         return dataclasses.replace(self, options={**self.options, "lr": lr})
 
     @property
+    def radius(self) -> float | None:
+        """The norm from which gradients are large: λ, or the radius of clipping; None for a method without."""
+        return self.options.get("clip") if self.reference is None else self.reference.get("scale", 1.0)
+
+    def at_radius(self, radius: float) -> MethodSpec:
+        """Return the method with another λ or radius of clipping."""
+        if self.reference is None:
+            return dataclasses.replace(self, options={**self.options, "clip": radius})
+        return dataclasses.replace(self, reference={**self.reference, "scale": radius})
+
+    @property
     def identity(self) -> list[Any]:
         """All on which the method's numbers depend."""
         return [self.method, self.options, self.reference]
@@ -138,6 +149,9 @@ class Experiment(ABC):
     for each of them, where other settings are what it is about."""
     quantities: list[str]
     """What figures and tables show."""
+    tuning_seed: int | None = None
+    """The seed with which stepsizes, λ and radii of clipping are tuned on grids that are the same for all methods, none
+    of those that are reported; None for the paper's tuning. See `npgm.experiments.tuning.tune`."""
 
     preset_class: ClassVar[type[Preset]]
     symbols: ClassVar[dict[str, str]]

@@ -197,8 +197,6 @@ class ImageExperiment(TrainingExperiment):
 class TextExperiment(TrainingExperiment):
     """An experiment in which a network learns to predict characters."""
 
-    tuning_seed: int | None = None
-    """The seed with which stepsizes are tuned, which is none of those that are reported; None for no basin."""
     measure: str = "validation_loss"
     quantities: list[str] = field(default_factory=lambda: ["validation_loss", "test_loss"])
 

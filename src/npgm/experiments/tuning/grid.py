@@ -42,10 +42,16 @@ class Grid:
     Args:
         centre: the stepsize at the centre.
         limit: the largest number of trials.
+        coarse: log₂ of the ratio of neighbours in the first round.
+        side: the stepsizes of the first round on either side of the centre.
+        finer: log₂ of the distances from the best at which it is refined, one after the other.
     """
 
     centre: float
     limit: int
+    coarse: int = COARSE
+    side: int = 2
+    finer: tuple[float, ...] = FINER
 
     def search(self, values: Mapping[float, float]) -> Search:
         """Return how far the search has come, given the values that are known.
@@ -72,13 +78,13 @@ class Grid:
     def _round(self, known: dict[float, float]) -> list[float]:
         """Return log₂ of the ratios to the centre that are to be tried after those that are known."""
         if not known:
-            return [0.0, -COARSE, COARSE, -2 * COARSE, 2 * COARSE]
+            return [0.0, *(sign * i * self.coarse for i in range(1, self.side + 1) for sign in (-1.0, 1.0))]
         best, low, high = _best(known), min(known), max(known)
         if best == low > -WIDEST:
-            return [low - COARSE]
+            return [low - self.coarse]
         if best == high < WIDEST:
-            return [high + COARSE]
-        for step in FINER:
+            return [high + self.coarse]
+        for step in self.finer:
             pair = [k for k in (best - step, best + step) if k not in known and low < k < high]
             if pair and best % step == 0:
                 return pair

@@ -45,13 +45,21 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
         f"Tune with `npgm tune {experiment.key} --preset {preset}`."
     )
     if preset != "paper":
-        yield f"What is best for the length of the preset `{preset}` need not be for the paper's."
-    head = ("method", "the paper's γ", "γ found", f"{measure} at the paper's γ", f"{measure} at γ found",
+        yield f"What is best for the length of the preset `{preset}` need not be for that of `paper`."
+    before = "the paper's γ" if experiment.source else "γ before"
+    head = ("method", before, "γ found", f"{measure} at {before}", f"{measure} at γ found",
             f"{starts} at γ found, worst / best", "trials")  # fmt: skip
     for setting, entries in _by_setting(tuned):
         if setting:
             yield f"## {setting_name(setting)}"
         yield table(head, (_row(experiment, entry) for entry in entries))
+    if experiment.tuning_seed is not None:
+        yield (
+            f"The least {measure} at the end was searched with seed {experiment.tuning_seed}, which is none of those "
+            "of the table, on grids that are the same for all methods: seven γ with ratios of 2, each with λ, or the "
+            "radius of clipping, as it was, a tenth and ten times of it. A grid whose best is at its edge went on."
+        )
+        return
     yield (
         f"The least {measure} at the end was searched on the first of the {starts}, on an adaptive grid about the "
         f"paper's γ. The {starts} agree where none diverges and the worst is at most {SPREAD:g} times the best, where "
@@ -71,8 +79,10 @@ def _row(experiment: Experiment, entry: Tuned) -> list[str]:
         agreement += ", do not agree"
     lr = entry.after.options["lr"]
     lowered = f", lowered from {entry.best:.3g}" if entry.best != lr else ""
+    radii = entry.before.radius, entry.after.radius
+    radius = f", λ or radius {radii[1]:.3g} in place of {radii[0]:.3g}" if radii[0] != radii[1] else ""
     return [
-        entry.before.label, f"{entry.before.options['lr']:.3g}", f"{lr:.3g}{lowered}",
+        entry.before.label, f"{entry.before.options['lr']:.3g}", f"{lr:.3g}{lowered}{radius}",
         _measure(experiment, entry.values_before), _measure(experiment, entry.values_after), agreement,
         f"{entry.trials}{', search not finished' if entry.limited else ''}",
     ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ SPREAD = 10.0
 """The ratio of the worst to the best seed's measure up to which the seeds of a stepsize agree; see `spread`."""
 NEGLIGIBLE = 1e-6
 """The part of ``converged_below`` up to which measures count as equal."""
+FURTHEST = 3
+"""|log₁₀| of the largest ratio of λ, or of a radius, to that of the experiment: beyond it a grid does not go on."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,11 @@ def tune(
     never computed again. The course of a search is a function of the values of these runs: an interrupted tuning goes
     on to the same end as if there had been no interruption.
 
+    An experiment with a ``tuning_seed`` is tuned by equal grids for all methods instead: seven stepsizes with ratios of
+    2 about that which the experiment has, and each of them with λ, or the radius of clipping, as the experiment has it,
+    a tenth and ten times of it. A grid whose best is at its edge goes on. They are searched with that seed, which is
+    none of those on which the methods are compared, so that these are not run with any other stepsize.
+
     Args:
         experiment: what to run.
         preset: the name of one of its presets.
@@ -97,14 +104,13 @@ def tune(
     _validate.count("trials", trials, least=1)
     runs = experiment.runs(preset, methods or experiment.compared(), seeds)
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]
-    stepsizes = [_stepsize(group[0].method) for group in groups]
     store = Store.of(experiment, output)
+    kind = _Tuning if experiment.tuning_seed is None else _EqualTuning
+    tunings = [kind(experiment, store, group, trials) for group in groups]
     make_writable(output / experiment.key / "tuning")
-    tunings = [_Tuning(experiment, store, group, Grid(lr, trials)) for group, lr in zip(groups, stepsizes, strict=True)]
-    rounds = itertools.zip_longest(*(tuning.steps() for tuning in tunings), fillvalue=())
-    for number, needed in enumerate(rounds, 1):
+    for number, needed in enumerate(_together(tunings), 1):
         title = f"{experiment.key} ({preset}), round {number}"
-        complete(experiment, [*itertools.chain(*needed)], store, title=title, jobs=jobs, device=device)
+        complete(experiment, needed, store, title=title, jobs=jobs, device=device)
     return [tuning.outcome() for tuning in tunings]
 
 
@@ -120,64 +126,164 @@ def spread(experiment: Experiment, values: Sequence[float]) -> float:
     return math.inf if worst == math.inf else worst / best
 
 
+class _Search:
+    """The search of a stepsize with one seed.
+
+    Args:
+        run: of the method, with that seed.
+        grid: the grid, about the method's stepsize.
+    """
+
+    def __init__(self, experiment: Experiment, store: Store, run: Run, grid: Grid) -> None:
+        self.experiment, self.store, self.run, self.grid = experiment, store, run, grid
+        self.values: dict[float, float] = {}
+        self.found = grid.search({})
+
+    def steps(self) -> Iterator[list[Run]]:
+        """Yield the runs that must be done for the search to go on, until it has ended."""
+        while wanted := self.found.wanted:
+            runs = [_with([self.run], self.method(lr))[0] for lr in wanted]
+            yield runs
+            values = _values(self.experiment, self.store, runs)
+            self.values |= zip(wanted, values, strict=True)
+            self.found = self.grid.search(self.values)
+
+    def method(self, lr: float) -> MethodSpec:
+        """Return the method with a stepsize."""
+        return self.run.method.at(lr)
+
+    @property
+    def least(self) -> float:
+        """The least value."""
+        return self.values[self.found.best]
+
+
 class _Tuning:
-    """The tuning of one method on one setting.
+    """The tuning of one method on one setting, by the paper's procedure.
 
     Args:
         runs: those of the method as the experiment has it, of all seeds.
-        grid: the grid of the search on the first seed.
+        trials: the largest number of stepsizes to try.
     """
 
-    def __init__(self, experiment: Experiment, store: Store, runs: list[Run], grid: Grid) -> None:
-        self.experiment, self.store, self.runs, self.grid = experiment, store, runs, grid
-        self.before = self.chosen = _stepsize(runs[0].method)
-        self.search = grid.search({})
+    def __init__(self, experiment: Experiment, store: Store, runs: list[Run], trials: int) -> None:
+        self.experiment, self.store, self.runs = experiment, store, runs
+        self.search = _Search(experiment, store, runs[0], Grid(_stepsize(runs[0].method), trials))
+        self.chosen = runs[0].method
 
     def steps(self) -> Iterator[list[Run]]:
         """Yield the runs that must be done for the tuning to go on, until it has found its stepsize."""
-        tried: dict[float, float] = {}
-        while wanted := self.search.wanted:
-            yield [self._at(lr)[0] for lr in wanted]
-            tried |= {lr: self._values(self._at(lr)[:1])[0] for lr in wanted}
-            self.search = self.grid.search(tried)
-        self.chosen = self.search.best
-        yield [run for lr in {self.before, self.chosen} for run in self._further(lr)]
-        for lower in sorted((lr for lr in self.search.tried if lr < self.search.best), reverse=True):
-            values = self._values(self._at(self.chosen))
+        yield from self.search.steps()
+        found = self.search.found
+        self.chosen = self.search.method(found.best)
+        yield self._compared(self._further)
+        for lower in sorted((lr for lr in found.tried if lr < found.best), reverse=True):
+            values = self._values(self.chosen)
             if spread(self.experiment, values) <= SPREAD:
                 break
-            yield self._further(lower)
-            if max(self._values(self._at(lower))) > max(values):
+            method = self.search.method(lower)
+            yield self._further(method)
+            if max(self._values(method)) > max(values):
                 break
-            self.chosen = lower
+            self.chosen = method
 
     def outcome(self) -> Tuned:
         """Return what was found; all runs for it must be done."""
-        after = self._at(self.chosen)
+        found = self.search.found
+        return self._outcome(self.chosen, best=found.best, trials=len(found.tried), limited=found.limited)
+
+    def _outcome(self, method: MethodSpec, *, best: float, trials: int, limited: bool) -> Tuned:
+        first = self.runs[0]
         return Tuned(
-            setting=self.runs[0].setting, before=self.runs[0].method, after=after[0].method, best=self.search.best,
-            values_before=self._values(self.runs), values_after=self._values(after),
-            trials=len(self.search.tried), limited=self.search.limited,
+            setting=first.setting, before=first.method, after=_with(self.runs, method)[0].method, best=best,
+            values_before=self._values(first.method), values_after=self._values(method), trials=trials, limited=limited,
         )  # fmt: skip
 
-    def _at(self, lr: float) -> list[Run]:
-        """Return the runs with a stepsize, of all seeds."""
-        if lr == self.before:
-            return self.runs  # whose names must stay the same, even if their stepsize is an integer
-        method = self.runs[0].method
-        changed = dataclasses.replace(method, options={**method.options, "lr": lr})
-        return [dataclasses.replace(run, method=changed) for run in self.runs]
+    def _compared(self, runs: Callable[[MethodSpec], list[Run]]) -> list[Run]:
+        """Return the runs of the method as it was and as it is now."""
+        before = self.runs[0].method
+        return [*runs(before), *(runs(self.chosen) if self.chosen != before else [])]
 
-    def _further(self, lr: float) -> list[Run]:
-        """Return the runs with a stepsize without that of the search, for seeds in one batch would do it again."""
-        runs = self._at(lr)
+    def _further(self, method: MethodSpec) -> list[Run]:
+        """Return the runs of a method without that of the search, for seeds in one batch would do it again."""
+        runs = _with(self.runs, method)
         return runs if self.store.missing(runs[:1]) else runs[1:]
 
-    def _values(self, runs: list[Run]) -> list[float]:
-        """Return the measure at the end of runs that are done, infinite where it diverged."""
-        rows = summarise(self.experiment, self.store.read(runs)).sort("seed")
-        values = zip(rows[self.experiment.measure], rows["diverged"], strict=True)
-        return [math.inf if diverged or not math.isfinite(value) else float(value) for value, diverged in values]
+    def _values(self, method: MethodSpec) -> list[float]:
+        return _values(self.experiment, self.store, _with(self.runs, method))
+
+
+class _EqualTuning(_Tuning):
+    """The tuning of one method on one setting, by equal grids and with a seed of its own."""
+
+    def __init__(self, experiment: Experiment, store: Store, runs: list[Run], trials: int) -> None:
+        super().__init__(experiment, store, runs, trials)
+        self.trials = trials
+        exponents = (0,) if runs[0].method.radius is None else (-1, 0, 1)
+        self.searches = {exponent: self._search(exponent) for exponent in exponents}
+
+    def steps(self) -> Iterator[list[Run]]:
+        """Yield the runs that must be done for the tuning to go on, until it has found its numbers."""
+        yield from _together(list(self.searches.values()))
+        while (beyond := self._beyond()) is not None:
+            self.searches[beyond] = self._search(beyond)
+            yield from self.searches[beyond].steps()
+        self.search = self.searches[self._best()]
+        self.chosen = self.search.method(self.search.found.best)
+        yield self._compared(lambda method: _with(self.runs, method))
+
+    def outcome(self) -> Tuned:
+        """Return what was found; all runs for it must be done."""
+        found = [search.found for search in self.searches.values()]
+        return self._outcome(
+            self.chosen, best=self.search.found.best, trials=sum(len(f.tried) for f in found),
+            limited=any(f.limited for f in found),
+        )  # fmt: skip
+
+    def _search(self, exponent: int) -> _Search:
+        """Return the search with λ, or the radius, times a power of ten."""
+        seed = self.experiment.tuning_seed
+        assert seed is not None
+        run = dataclasses.replace(self.runs[0], seed=seed)
+        if exponent:
+            method = run.method.at_radius(float(f"{run.method.radius * 10.0**exponent:.3g}"))  # type: ignore[operator]
+            run = dataclasses.replace(run, method=method)
+        return _Search(
+            self.experiment, self.store, run, Grid(_stepsize(run.method), self.trials, coarse=1, side=3, finer=())
+        )
+
+    def _best(self) -> int:
+        return min(self.searches, key=lambda exponent: (self.searches[exponent].least, abs(exponent)))
+
+    def _beyond(self) -> int | None:
+        """Return the exponent with which the grid goes on, None if its best is within it."""
+        best, low, high = self._best(), min(self.searches), max(self.searches)
+        if low == high or low < best < high or abs(best) == FURTHEST:
+            return None
+        return best + (1 if best == high else -1)
+
+
+def _together(parts: Sequence[_Tuning | _Search]) -> Iterator[list[Run]]:
+    """Yield what all parts need next, side by side."""
+    for needed in itertools.zip_longest(*(part.steps() for part in parts), fillvalue=()):
+        yield [*itertools.chain(*needed)]
+
+
+def _with(runs: list[Run], method: MethodSpec) -> list[Run]:
+    """Return runs with another method."""
+    if method == runs[0].method:
+        return runs  # whose names must stay the same, even if their stepsize is an integer
+    return [dataclasses.replace(run, method=method) for run in runs]
+
+
+def _values(experiment: Experiment, store: Store, runs: list[Run]) -> list[float]:
+    """Return the measure at the end of runs that are done, infinite where it diverged."""
+    values = []
+    for run in runs:
+        (row,) = summarise(experiment, store.read([run])).iter_rows(named=True)
+        value = row[experiment.measure]
+        values.append(math.inf if row["diverged"] or not math.isfinite(value) else float(value))
+    return values
 
 
 def _stepsize(method: MethodSpec) -> float:
