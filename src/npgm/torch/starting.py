@@ -1,0 +1,149 @@
+"""Numbers to begin with: gradients of some batches are measured, and other optimizers' numbers carried over."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from npgm import _validate
+
+BELOW = 10.0
+"""By what the scales are below the gradients, so that these are well beyond them."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """What was measured, and the options that follow from it.
+
+    Args:
+        gradient_norm: the median norm of the gradient of all parameters.
+        rms: the median of the root mean square of each parameter's gradient, by the parameter's name.
+        options: those of optimizers of `npgm.torch`, by their names, such as ``"NGD"``.
+    """
+
+    gradient_norm: float
+    rms: dict[str, float]
+    options: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        width = max(map(len, self.rms))
+        lines = [f"median norm of the gradient: {self.gradient_norm:.3g}", "root mean square of each tensor's:"]
+        lines += [f"  {name:{width}}  {value:.3g}" for name, value in self.rms.items()]
+        for name, options in self.options.items():
+            arguments = ", ".join(f"{key}={value:.3g}" for key, value in options.items())
+            lines.append(f"{name}(model.parameters(), {arguments})")
+        return "\n".join(lines)
+
+
+def suggest(
+    model: nn.Module,
+    loss: Callable[[nn.Module, Any], Tensor],
+    batches: Iterable[Any],
+    *,
+    sgd_lr: float | None = None,
+    clip: float = math.inf,
+    momentum: float = 0.0,
+    adam_lr: float | None = None,
+) -> Suggestion:
+    """Measure the gradients of a model on some batches, and carry the stepsizes of other optimizers over.
+
+    λ is a tenth of the gradient, in norm for an isotropic φ and in the root mean square of the entries for a separable
+    one, and a step at that gradient is as long as that of the optimizer which it replaces: SGD with stepsize
+    ``sgd_lr``, of gradients clipped to the norm ``clip``, for `NGD` and `IHGD`; and, since a step of Adam is about its
+    stepsize in each entry, ``adam_lr`` for `SNGD` and `SHGD`. These are numbers to begin a search with: see
+    ``docs/numbers.md``.
+
+    Gradients at the start need not be those of the rest of a training; measure on a model that has trained a while
+    if there is one. Parameters, their gradients and the buffers are left as they were; random numbers may be drawn.
+
+    Args:
+        model: the model, on the device of the batches, in the mode in which it is trained.
+        loss: the loss of the model on a batch, with the reduction that the training has.
+        batches: some minibatches, such as ``itertools.islice(loader, 20)``; an iterator is used up.
+        sgd_lr: the stepsize of `torch.optim.SGD` that is to be replaced, if there is one.
+        clip: the radius of its gradient clipping, infinite without.
+        momentum: that of SGD, in torch's undamped form, and of the optimizers that are suggested, in the damped one.
+        adam_lr: the stepsize of Adam or AdamW that is to be replaced, if there is one.
+
+    Raises:
+        ValueError, TypeError: if a number is not accepted, or there is no batch or no parameter to train, or a gradient
+            is not finite, or all are zero.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Linear(4, 1)
+        >>> batches = [torch.randn(8, 4) for _ in range(3)]
+        >>> found = suggest(model, lambda model, x: model(x).square().mean(), batches, sgd_lr=0.1, clip=0.5)
+        >>> sorted(found.options)
+        ['IHGD', 'NGD']
+    """
+    stepsizes = {"sgd_lr": sgd_lr, "adam_lr": adam_lr}
+    for name, value in stepsizes.items():
+        if value is not None:
+            _validate.positive(name, value)
+    if clip != math.inf:
+        _validate.positive("clip", clip)
+    _validate.fraction("momentum", momentum)
+    norm, rms, entries = _measured(model, loss, batches)
+    options: dict[str, dict[str, float]] = {}
+    beta = {"momentum": momentum} if momentum else {}
+    if sgd_lr is not None:
+        length = sgd_lr / (1.0 - momentum) * min(norm, clip)
+        options |= {name: {**one, **beta} for name, one in _of_length(length, norm, "NGD", "IHGD").items()}
+    if adam_lr is not None:
+        options |= {name: {**one, **beta} for name, one in _of_length(adam_lr, entries, "SNGD", "SHGD").items()}
+    return Suggestion(norm, rms, options)
+
+
+def _of_length(length: float, gradient: float, bounded: str, logarithmic: str) -> dict[str, dict[str, float]]:
+    """Return the options with which a gradient of some size makes a step of some length."""
+    scale = gradient / BELOW
+    return {
+        bounded: {"lr": length * (1.0 + scale / gradient), "scale": scale},
+        logarithmic: {"lr": length / math.asinh(gradient / scale), "scale": scale},
+    }
+
+
+def _measured(
+    model: nn.Module, loss: Callable[[nn.Module, Any], Tensor], batches: Iterable[Any]
+) -> tuple[float, dict[str, float], float]:
+    """Return medians: of the norm, of each tensor's root mean square, and of that of all entries."""
+    parameters = {name: p for name, p in model.named_parameters() if p.requires_grad and p.numel()}
+    if not parameters:
+        raise ValueError("the model has no parameter to train")
+    number = sum(p.numel() for p in parameters.values())
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    norms, squares = [], []
+    try:
+        for batch in batches:
+            values = torch.autograd.grad(loss(model, batch), list(parameters.values()), allow_unused=True)
+            sizes = {name: _norm(name, value) for name, value in zip(parameters, values, strict=True)}
+            norms.append(math.hypot(*sizes.values()))
+            squares.append({name: size / math.sqrt(parameters[name].numel()) for name, size in sizes.items()})
+    finally:
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
+    if not norms:
+        raise ValueError("batches must hold at least one batch")
+    norm = statistics.median(norms)
+    if norm == 0.0:
+        raise ValueError("the gradients of the batches are zero")
+    rms = {name: statistics.median(one[name] for one in squares) for name in parameters}
+    return norm, rms, norm / math.sqrt(number)
+
+
+def _norm(name: str, gradient: Tensor | None) -> float:
+    if gradient is None:
+        return 0.0
+    size = torch.linalg.vector_norm(gradient.detach().to(torch.complex128 if gradient.is_complex() else torch.float64))
+    value = float(size)
+    if not math.isfinite(value):
+        raise ValueError(f"the gradient of {name} is not finite")
+    return value
