@@ -14,6 +14,8 @@ def parameters(network):
     ("name", "options", "number"),
     [
         ("mlp", {}, 535_818),
+        ("resnet-cifar", {}, 272_474),  # as in PyTorch's versions with such shortcuts
+        ("resnet-cifar", {"blocks": 1}, 78_042),
         ("rnn", {}, 109_140),
         ("lstm", {}, 115_028),
         ("gpt", {}, 812_288),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -68,6 +69,17 @@ def test_large_gradients_make_the_steps_of_clipping_and_ihgd_those_of_the_logari
     for size in (1e3, 1e6):
         moved = step(lambda ps: IHGD(ps, LR * RADIUS, scale=RADIUS), of_norm(size * RADIUS))
         assert torch.linalg.vector_norm(moved).item() == pytest.approx(LR * RADIUS * math.asinh(size))
+
+
+@pytest.mark.parametrize(("cls", "clip"), [(IHGD, clip_norm), (SHGD, clip_value)])
+def test_the_logarithm_needs_a_stepsize_that_is_divided_by_its_value_at_the_typical_gradient(cls, clip):
+    gradient = of_norm(100.0 * RADIUS) if cls is IHGD else torch.full((3,), 100.0 * RADIUS, dtype=torch.float64)
+    clipped = step(sgd, gradient, clip)
+    assert 5.2 < math.asinh(100.0) < 5.35
+    torch.testing.assert_close(step(lambda ps: cls(ps, LR * RADIUS, scale=RADIUS), gradient), math.asinh(100) * clipped)
+    for below in (1.0, 10.0, 1e3):
+        lr, scale = LR * RADIUS / math.asinh(below), 100.0 * RADIUS / below
+        torch.testing.assert_close(step(functools.partial(cls, lr=lr, scale=scale), gradient), clipped)
 
 
 def test_ngd_is_shorter_than_clipping_by_at_most_2():

@@ -209,7 +209,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('name = "mlp"', 'name = "nothing"', "unknown network 'nothing'; accepted: gpt, lstm, mlp, resnet18, resnet34, rnn"),
+        ('name = "mlp"', 'name = "nothing"', "unknown network 'nothing'; accepted: gpt, lstm, mlp, resnet-cifar, resnet18, resnet34, rnn"),
         ("widths", "depths", "unexpected keyword argument 'depths'"),
         ('dataset = "mnist"', 'dataset = "nothing"', "unknown data set 'nothing'; accepted: cifar10"),
         ("augment", "augmentation", "unexpected keyword argument 'augmentation'"),

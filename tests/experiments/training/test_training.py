@@ -215,7 +215,10 @@ def test_the_optimizers_momentum_forms():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"network": {"name": "x"}}, "unknown network 'x'; accepted: gpt, lstm, mlp, resnet18, resnet34, rnn"),
+        (
+            {"network": {"name": "x"}},
+            "unknown network 'x'; accepted: gpt, lstm, mlp, resnet-cifar, resnet18, resnet34, rnn",
+        ),
         ({"network": {"name": "resnet18", "stem": "x"}}, "unknown stem 'x'"),
         ({"preprocessing": "x"}, "unknown preprocessing 'x'; accepted: standardised, unit"),
         ({"precision": "x"}, "unknown precision 'x'; accepted: bfloat16, float32"),

@@ -10,7 +10,7 @@ from torch import nn
 from npgm.problems.networks.gpt import GPT
 from npgm.problems.networks.mlp import MLP
 from npgm.problems.networks.recurrent import LSTM, RNN
-from npgm.problems.networks.resnet import ResNet, resnet18, resnet34
+from npgm.problems.networks.resnet import ResNet, resnet18, resnet34, resnet_cifar
 
 registry: dict[str, Callable[..., nn.Module]] = {
     "gpt": GPT,
@@ -18,8 +18,9 @@ registry: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "resnet18": resnet18,
     "resnet34": resnet34,
+    "resnet-cifar": resnet_cifar,
     "rnn": RNN,
 }
 """The networks by name: functions of the number of classes and further options."""
 
-__all__ = ["GPT", "LSTM", "MLP", "RNN", "ResNet", "registry", "resnet18", "resnet34"]
+__all__ = ["GPT", "LSTM", "MLP", "RNN", "ResNet", "registry", "resnet18", "resnet34", "resnet_cifar"]

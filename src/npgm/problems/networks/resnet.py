@@ -30,7 +30,7 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Sequential):
-    """A residual network of four stages of `Block`, 64 to 512 channels wide.
+    """A residual network of stages of `Block`, each half as high and wide as the one before.
 
     Images of shape (B, 3, H, W) give logits of shape (B, classes). Convolutions are
     initialised as in He et al. (normal, by the fan-out), the rest as torch does.
@@ -40,16 +40,19 @@ class ResNet(nn.Sequential):
         classes: the number of logits.
         stem: ``"cifar"``, one 3×3 convolution, for images of 32×32 pixels, or ``"imagenet"``, a 7×7 convolution and a
             pooling that together divide the resolution by four.
+        widths: the channels of each stage.
     """
 
-    def __init__(self, depths: Sequence[int], classes: int = 10, stem: str = "cifar") -> None:
+    def __init__(
+        self, depths: Sequence[int], classes: int = 10, stem: str = "cifar", widths: Sequence[int] = _WIDTHS
+    ) -> None:
         _validate.count("classes", classes, least=1)
         if _validate.choice("stem", stem, ("cifar", "imagenet")) == "cifar":
-            layers = [*_convolution(3, 64, 3, 1), nn.ReLU(inplace=True)]
+            layers = [*_convolution(3, widths[0], 3, 1), nn.ReLU(inplace=True)]
         else:
-            layers = [*_convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
-        inputs = 64
-        for stage, (width, depth) in enumerate(zip(_WIDTHS, depths, strict=True)):
+            layers = [*_convolution(3, widths[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
+        inputs = widths[0]
+        for stage, (width, depth) in enumerate(zip(widths, depths, strict=True)):
             for i in range(depth):
                 layers.append(Block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
                 inputs = width
@@ -67,6 +70,17 @@ def resnet18(classes: int = 10, stem: str = "cifar") -> ResNet:
 def resnet34(classes: int = 10, stem: str = "cifar") -> ResNet:
     """Return a ResNet-34."""
     return ResNet((3, 4, 6, 3), classes, stem)
+
+
+def resnet_cifar(classes: int = 10, blocks: int = 3, width: int = 16) -> ResNet:
+    """Return the network of 6n+2 layers that He et al. have for CIFAR-10, with n blocks in each of three stages.
+
+    It is ResNet-20 for three blocks and 16 channels in the first stage. Shortcuts where the shape changes are 1×1
+    convolutions, as in the larger networks.
+    """
+    _validate.count("blocks", blocks, least=1)
+    _validate.count("width", width, least=1)
+    return ResNet((blocks,) * 3, classes, "cifar", (width, 2 * width, 4 * width))
 
 
 def _convolution(inputs: int, outputs: int, size: int, stride: int) -> list[nn.Module]:
