@@ -44,7 +44,7 @@ def cluster(folder, *, workers=2, nthreads=1):
     ]
     try:
         with connected(address) as client:
-            client.wait_for_workers(workers, timeout=60)
+            client.wait_for_workers(workers, timeout=600)
         yield address, processes[1:]
     finally:
         for process in processes:
@@ -53,7 +53,7 @@ def cluster(folder, *, workers=2, nthreads=1):
 
 
 def connected(address):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 600
     while True:
         try:
             return Client(address, timeout=5, set_as_default=False)
@@ -98,7 +98,8 @@ def assert_same(experiment, store, other):
     everything = experiment.runs("smoke")
     assert {path.name for path in store.folder.iterdir()} == {f"{run.key}.parquet" for run in everything}
     one, two = (without_clock(s.read(everything)) for s in (store, other))
-    assert_frame_equal(one, two, check_exact=True)
+    # up to the last bits of BLAS, which with some kernels depend on where the arrays lie in memory
+    assert_frame_equal(one, two, rel_tol=1e-7, abs_tol=1e-9)
 
 
 @pytest.mark.slow
