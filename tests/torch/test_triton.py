@@ -30,7 +30,7 @@ from npgm.torch.triton import driver, loops
 ON_DEVICE = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_DEVICE else "cpu")
 KERNELS = [registry[key] for key in sorted(driver.KERNELS)]
-NAMES = [name for name in references.names() if name.startswith("isotropic") or type(npgm.reference(name).kernel) in KERNELS]  # fmt: skip
+NAMES = [name for name in references.names("isotropic", "separable") if name.startswith("isotropic") or type(npgm.reference(name).kernel) in KERNELS]  # fmt: skip
 BLOCK = driver.BLOCK
 SHAPES = [(3, 4), (), (0, 2), (2, 3, 4, 4), (30, 67), (BLOCK + 5,)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
