@@ -18,7 +18,7 @@ import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, SequenceParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
@@ -63,7 +63,19 @@ def optimizer(net: nn.Module, **changes: Any) -> NPGM:
     return NPGM([{"params": weights, "weight_decay": 0.1, "scale": 0.5}, {"params": others}], **options)
 
 
-def train(net: nn.Module, opt: NPGM, steps: range, rank: int = 0, world: int = 1) -> None:
+def zero(net: nn.Module, **changes: Any) -> torch.optim.Optimizer:
+    """As `optimizer`, with the parameters and their momentum divided between the ranks."""
+    from torch.distributed.optim import ZeroRedundancyOptimizer  # whose import warns
+
+    groups = [
+        {key: value for key, value in group.items() if key in ("params", "weight_decay", "scale")}
+        for group in optimizer(net, **changes).param_groups
+    ]
+    options = {"lr": 0.3, "momentum": 0.9, "reference": "isotropic-cosh"} | changes
+    return ZeroRedundancyOptimizer(groups, NPGM, **options)
+
+
+def train(net: nn.Module, opt: torch.optim.Optimizer, steps: range, rank: int = 0, world: int = 1) -> None:
     for step in steps:
         inputs, targets = (part.chunk(world)[rank] for part in data(step))
         opt.zero_grad()
@@ -145,6 +157,7 @@ FORMS: dict[str, Callable[[], nn.Module]] = {
 
 
 CASES = [(form, name) for form in FORMS for name in RUNS] + [("fsdp", name) for name in RUNS_OF_FSDP]
+CASES += [("zero", name) for name in RUNS if name != "group"]
 
 
 def options(name: str) -> dict[str, Any]:
@@ -201,20 +214,61 @@ def scaled() -> list[Tensor]:
     return full(net)
 
 
+def apart() -> list[Tensor]:
+    """Step on each rank its own part of the parameters, as the stages of a pipeline do, and put them together."""
+    net = model()
+    rank, world = dist.get_rank(), dist.get_world_size()
+    parts = [list(net.parameters())[i::world] for i in range(world)]
+    opt = NPGM(parts[rank], 0.3, 0.9, weight_decay=0.1)
+    opt.process_group = dist.group.WORLD
+    for step in range(STEPS):
+        net.zero_grad()
+        inputs, targets = data(step)
+        (net(inputs) - targets).square().mean().backward()
+        opt.step()
+        for i, part in enumerate(parts):
+            for parameter in part:
+                dist.broadcast(parameter.detach(), i)
+    return full(net)
+
+
+def refused() -> dict[str, str]:
+    """What is said of forms whose norm cannot be known, and of separable φ under FSDP1."""
+    outcomes = {}
+    for name in ("isotropic-cosh", "separable-cosh"):
+        for original in (False, True):
+            net = FullyShardedDataParallel(model(), use_orig_params=original, device_id=torch.device("cpu"))
+            opt = NPGM(net.parameters(), 0.1, reference=name)
+            outcomes[f"fsdp1 {original} {name}"] = said(lambda net=net, opt=opt: train(net, opt, range(1)))
+    outcomes["zero group"] = said(lambda: zero(model(), scope="group"))
+    return outcomes
+
+
+def said(function: Callable[[], object]) -> str:
+    try:
+        function()
+    except RuntimeError as error:
+        return str(error)
+    return ""
+
+
 def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     results: dict[Any, Any] = {}
     for form, name in CASES:
-        net = FORMS[form]()
+        net = ddp() if form == "zero" else FORMS[form]()
         rows = {"tp": (0, 1), "fsdp-tp": (rank // 2, world // 2)}.get(form, (rank, world))
-        train(net, optimizer(net, **options(name)), range(STEPS), *rows)
+        make = zero if form == "zero" else optimizer
+        train(net, make(net, **options(name)), range(STEPS), *rows)
         results[form, name] = full(net)
     source = {2: None, 4: "from-2"}[world]
     steps = {2: range(2), 4: range(2, 4)}[world]
     results["resume"] = resume(folder, source, f"from-{world}", steps)
     results["nonfinite"] = {policy: nonfinite(policy) for policy in ("propagate", "skip", "raise")}
     results["scaled"] = scaled()
+    results["refused"] = refused()
+    results["apart"] = apart()
     if rank == 0:
         torch.save(results, folder / f"{world}.pt")
     dist.destroy_process_group()

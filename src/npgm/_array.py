@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
@@ -101,12 +102,27 @@ def divisor(xp: Namespace, largest: Array) -> Array:
 
 
 def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:
-    if axis is None:
-        flat = xp.reshape(z, (-1,))
-        return xp.reshape(xp.vecdot(flat, flat), (1,) * z.ndim)
-    if isinstance(axis, int):
-        return xp.expand_dims(xp.vecdot(z, z, axis=axis), axis=axis)
-    return xp.sum(z * z, axis=axis, keepdims=True)
+    with full_precision(z):
+        if axis is None:
+            flat = xp.reshape(z, (-1,))
+            return xp.reshape(xp.vecdot(flat, flat), (1,) * z.ndim)
+        if isinstance(axis, int):
+            return xp.expand_dims(xp.vecdot(z, z, axis=axis), axis=axis)
+        return xp.sum(z * z, axis=axis, keepdims=True)
+
+
+def full_precision(x: Array) -> AbstractContextManager[Any]:
+    """Return a context in which products of arrays such as ``x`` are taken in their dtype.
+
+    A caller's `torch.autocast` would take them in 16 bits, where squares overflow.
+    """
+    if array_api_compat.is_torch_array(x):
+        import torch  # present, since x is one of its arrays
+
+        device = x.device.type
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+            return torch.autocast(device, enabled=False)
+    return nullcontext()
 
 
 def one_if_zero(xp: Namespace, q: Array) -> Array:

@@ -140,14 +140,16 @@ def test_the_number_of_threads_is_put_back(monkeypatch):
 
 
 def test_ratios_are_of_the_same_round():
-    ratio = result({"sHGD": [1.0, 4.0, 9.0, 8.0, 5.0], "memory": [1.0, 2.0, 3.0, 2.0, 1.0]}).ratio("sHGD", "memory")
+    seconds = {"sHGD": [1.0, 4.0, 9.0, 8.0, 5.0], "memory": [1.0, 2.0, 3.0, 2.0, 1.0]}
+    ratio = result(seconds, layout=growing(10**7)).ratio("sHGD", "memory")
     assert ratio.values == (1.0, 2.0, 3.0, 4.0, 5.0)
     assert ratio.quartiles == (2.0, 3.0, 4.0)
     assert (ratio.aim, ratio.met) == (1.25, False)
 
 
 def test_aims_are_met_by_the_median():
-    met = result({"sHGDm": [1.0, 1.0, 9.0], "memory, momentum": [1.0, 1.0, 1.0], "SGDm": [1.0, 1.0, 1.0]})
+    seconds = {"sHGDm": [1.0, 1.0, 9.0], "memory, momentum": [1.0, 1.0, 1.0], "SGDm": [1.0, 1.0, 1.0]}
+    met = result(seconds, layout=growing(10**7))
     assert met.ratio("sHGDm", "memory, momentum").met is True
     assert met.ratio("sHGDm", "SGDm").met is None
     many = replace(met, case=replace(met.case, layout=Layout("many", ((1,),) * 1000)))
@@ -304,3 +306,12 @@ def test_figures_of_parts(tmp_path):
 
 def test_presets_name_layouts():
     assert all(set(preset.layouts) <= set(LAYOUTS) for preset in PRESETS.values())
+
+
+def test_short_steps_have_aims_of_their_own():
+    plan = runner.plan(layouts=["small"], dtypes=["float32"], threads=[1], devices=["cpu"], growth=False)
+    assert [c.layout.size for c in plan.layouts] == [100, 1348, 10_000, 535_818, 3_200_000, 100_000, 1_000_000]
+    seconds = {"iHGDm": [0.6], "clip + SGDm": [1.0], "sHGDm": [1.0], "memory, momentum": [1.0]}
+    met = [Result(case, seconds).ratio("iHGDm", "clip + SGDm").met for case in plan.layouts]
+    assert met == [False, False, False, True, True, True, True]
+    assert all(Result(case, seconds).ratio("sHGDm", "memory, momentum").aim is None for case in plan.layouts)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import subprocess
+import sys
 
 import ml_dtypes
 import mpmath
@@ -226,12 +228,8 @@ def reference_step(x, g, m, kernel, a, decay, scale, weight, shrink, lr, factor)
     return shrink * x_ - lr * u, u, working
 
 
-@pytest.mark.parametrize(
-    ("kernel", "dtype", "momentum"),
-    [(kernel, "float32", "float32") for kernel in KERNELS]
-    + [(kernel, *dtypes) for kernel in (kernels.Cosh(), None) for dtypes in MOMENTUM],  # None: the isotropic step
-    ids=repr,
-)
+@pytest.mark.parametrize("kernel", [*KERNELS, None], ids=repr)
+@pytest.mark.parametrize(("dtype", "momentum"), MOMENTUM)
 @pytest.mark.parametrize("options", [(1.0, 0.0, 1.0), (-0.25, 0.125, 0.75)], ids=["plain", "all options"])
 def test_a_step_is_the_definition(kernel, dtype, momentum, options):
     rng = np.random.default_rng(0)
@@ -445,3 +443,68 @@ def test_nothing_at_all_is_a_step_too():
     step(nothing, kernel="log", threads=2)
     made, _ = rule()
     assert core.measure(nothing, made, threads=2) == ([0.0], [0.0])
+
+
+def test_a_module_that_cannot_be_loaded_says_why():
+    code = """
+import sys
+class Broken:
+    def find_spec(self, name, path=None, target=None):
+        if name == "npgm._native._core":
+            raise ImportError("undefined symbol: omp_get_wtime")
+sys.meta_path.insert(0, Broken())
+from npgm import _native
+assert not _native.available()
+_native.core()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "its file cannot be loaded: undefined symbol: omp_get_wtime" in done.stderr
+
+
+@pytest.mark.parametrize(("dtype", "momentum"), [pair for pair in MOMENTUM if pair[1]])
+@pytest.mark.parametrize("kernel", [kernels.Cosh(), kernels.Power(3.0), None], ids=repr)
+@pytest.mark.parametrize("decay", [0.0, 0.25])
+def test_momentum_before_the_preconditioner(kernel, dtype, momentum, decay):
+    rng = np.random.default_rng(0)
+    sizes = [0, 1, 7, 64, 1000, 40_000]
+    xs, gs = ([(3 * rng.standard_normal(n)).astype(DTYPES[dtype]) for n in sizes] for _ in range(2))
+    ms = [rng.standard_normal(n).astype(DTYPES[momentum]) for n in sizes]
+    options = {"before": True, "scale": 2.0, "weight": 0.25, "coupled_decay": decay}
+    wide = [[v.astype(np.float64) for v in vs] for vs in (xs, gs, ms)]
+    means = [0.75 * m + 0.25 * (g + decay * x) for x, g, m in zip(*wide, strict=True)]
+    working = float(np.finfo(np.float64 if dtype == "float64" else np.float32).eps)
+    for each, vectors in ((True, means), (False, [np.concatenate(means)])):
+        for m, q, y in zip(*measure(gs, xs, ms, per_tensor=each, **options), vectors, strict=True):
+            np.testing.assert_allclose(m, np.max(np.abs(y), initial=0), rtol=8 * working)
+            np.testing.assert_allclose(q, np.linalg.norm(y / m) if y.size else 0, rtol=8 * working)
+    factors = [] if kernel else [0.5]
+    update(xs, gs, ms, **(named(kernel) if kernel else {}), **options, factors=factors, lr=0.3)
+    for x, m, before, mean in zip(xs, ms, wide[0], means, strict=True):
+        u = npgm.Separable(kernel, scale=2.0).precondition(mean) if kernel else 0.5 * mean
+        for got, want in ((x, before - 0.3 * u), (m, mean)):
+            eps = float(ml_dtypes.finfo(got.dtype).eps) / 2
+            tolerance = 20 * working * np.max(np.abs(want), initial=0)
+            assert (np.abs(got.astype(np.float64) - want) <= eps * np.abs(want) + tolerance).all()
+
+
+def test_several_groups_are_stepped_in_one_call_as_one_by_one():
+    rng = np.random.default_rng(0)
+    start, gs = ([rng.standard_normal(n) for n in (5, 70_000)] for _ in range(2))
+    gs.append(gs[0])
+    start.append(start[0])
+    phi = npgm.Isotropic(npgm.Cosh(), scale=2.0)
+    numbers = [1, 0, 0, 2.0, 0.0, 0.0, 0.0, 1]
+    isotropic, separable = core.Rule("cosh", numbers), core.Rule("log", [0, *numbers[1:]])
+    xs = [x.copy() for x in start]
+    parts = [(tensors([x], [g]), rule, 0.1, 0, False) for x, g, rule in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
+    joined = np.concatenate(gs[:2])
+    assert core.step(parts, threads=2) == pytest.approx(np.linalg.norm(joined), rel=1e-14)
+    want = np.split(phi.precondition(joined), [5])
+    for x, before, u in zip(xs, start, [*want, npgm.Separable(npgm.Log(), scale=2.0).precondition(gs[2])], strict=True):
+        np.testing.assert_allclose(x, before - 0.1 * u, rtol=1e-13, atol=1e-15)
+    gs[1][7] = np.nan
+    before = [x.copy() for x in xs]
+    core.step([(*part[:4], True) for part in parts], threads=1)
+    for x, y in zip(xs, before, strict=True):
+        np.testing.assert_array_equal(x, y)
+    assert core.step(parts[2:], threads=1) is None

@@ -65,3 +65,34 @@ def test_inductor(reference, foreach):
     options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1}
     assert frames("inductor", torch.tensor(0.1), **options) == 1
     assert frames("inductor", 0.1, **options) == 2
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("reference", ["isotropic-cosh", "separable-pow"])
+@pytest.mark.parametrize("momentum_order", ["after", "before"])
+def test_inductor_calls_the_fused_steps(reference, momentum_order):
+    options = {"reference": reference, "fused": True, "weight_decay": 0.1, "momentum_order": momentum_order}
+    assert frames("inductor", torch.tensor(0.1), **options) == 1
+    assert frames("inductor", 0.1, **options) == 2
+
+
+@needs_compiler
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["eager", "inductor"])
+def test_the_fused_step_itself_is_one_graph(backend):
+    """As torch's are that are not fused; the wrapper that it puts around each step breaks the graph for all of them."""
+    torch._dynamo.reset()
+    p, q = torch.nn.Parameter(torch.ones(5)), torch.nn.Parameter(torch.ones(5))
+    optimizers = [NPGM([x], lr=0.1, momentum=0.9, fused=True) for x in (p, q)]
+    for x in (p, q):
+        x.grad = torch.linspace(-1, 1, 5)
+    plain = NPGM.step
+    while hasattr(plain, "__wrapped__"):
+        plain = plain.__wrapped__
+    step = torch.compile(lambda: plain(optimizers[0]), fullgraph=True, backend=backend)
+    with torch.no_grad():
+        for _ in range(2):
+            step()
+            optimizers[1].step()
+    torch.testing.assert_close(p, q)

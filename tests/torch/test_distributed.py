@@ -87,3 +87,20 @@ def test_nan_in_one_shard_is_seen_by_all_ranks(results, world):
 @pytest.mark.parametrize("world", [2, 4])
 def test_gradient_scaler_skips_on_all_ranks(results, world):
     assert_equal(results[world]["scaled"], alone())
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_processes_with_other_parameters_take_their_norm_together(results, world):
+    net = parallel.model()
+    opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1)
+    parallel.train(net, opt, range(parallel.STEPS))
+    assert_equal(results[world]["apart"], net.parameters())
+
+
+@pytest.mark.parametrize("world", [2, 4])
+def test_what_cannot_be_known_is_refused(results, world):
+    for case, message in results[world]["refused"].items():
+        if "separable" in case:
+            assert not message, case
+        else:
+            assert ("is a shard of FSDP1" if "fsdp1" in case else "under ZeroRedundancyOptimizer") in message, case

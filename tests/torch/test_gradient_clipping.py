@@ -238,3 +238,18 @@ def test_mixed_precision_recipe(cls, unscale):
         for optimizer in optimizers:
             optimizer.zero_grad()
     torch.testing.assert_close(*params)
+
+
+def test_the_norm_that_is_logged_and_the_share_of_steps_beyond_the_scale():
+    torch.manual_seed(0)
+    p = torch.zeros(7, requires_grad=True)
+    optimizer = IHGD([p], lr=0.1, scale=RADIUS)
+    beyond, clipped, steps = 0, 0, 6
+    for step in range(steps):
+        p.grad = torch.randn(7) * step / 2
+        norm = torch.nn.utils.clip_grad_norm_([p], math.inf)
+        optimizer.step()
+        torch.testing.assert_close(optimizer.last_grad_norm, norm.double())
+        beyond += optimizer.last_grad_norm > RADIUS
+        clipped += int(norm > RADIUS)
+    assert 0 < beyond / steps == clipped / steps < 1

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import io
-import itertools
 import pickle
+import subprocess
+import sys
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +29,6 @@ from npgm.kernels import register, registry
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
 
 NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", SNGD: "separable-log"}
-
-
-TWO = ["isotropic-cosh", "separable-log"]
-"""Of each lift one, where what is tested is not the kernel."""
 
 
 def parameters(dtype=torch.float64):
@@ -84,7 +82,7 @@ def test_checkpoints_copies_and_zero_gradients():
     torch.save(optimizer.state_dict(), buffer)
     buffer.seek(0)
     others = [p.detach().clone().requires_grad_() for p in params]
-    loaded = IHGD(others, lr=1.0)
+    loaded = IHGD(others, lr=1.0, scale=2.0)
     loaded.load_state_dict(torch.load(buffer, weights_only=True))
     copied = copy.deepcopy(optimizer)
     for ps, opt in ((params, optimizer), (others, loaded), (copied.param_groups[0]["params"], copied)):
@@ -164,12 +162,10 @@ class NoSynchronisation(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize(
-    ("name", "scope", "nonfinite"),
-    [(name, "global", "skip") for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, ["global", "tensor"], ["propagate", "skip"])),
-)
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
 def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite):
     params = parameters()
     options = {"foreach": foreach, "scope": scope, "nonfinite": nonfinite, "weight_decay": 0.1, "capturable": True}
@@ -196,12 +192,10 @@ class NoHost(TorchDispatchMode):
         return result
 
 
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize(
-    ("name", "scope", "scale"),
-    [(name, "global", 0.5) for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, ["global", "tensor"], [0.5, 2.0])),
-)
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("scale", [0.5, 2.0])
 def test_a_step_copies_nothing_from_the_host(name, foreach, scope, scale):
     params = [torch.ones(3, 2, device="meta", requires_grad=True) for _ in range(2)]
     phi = npgm.reference(name, scale=scale)
@@ -225,11 +219,9 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize(
-    ("name", "scope", "dtype"),
-    [(name, "global", torch.float32) for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, ["global", "tensor"], [torch.float32, torch.bfloat16])),
-)
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
+@pytest.mark.parametrize("scope", ["global", "tensor"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype):
     counts = []
     for n in (2, 200):
@@ -444,7 +436,7 @@ def test_every_option_survives_a_round_trip(way, lr, stretched):
     optimizer.step()
     if way == "state_dict":
         others = [p.detach().clone().requires_grad_() for p in params]
-        loaded = NPGM([{"params": others[:1]}, {"params": others[1:]}], 1.0)
+        loaded = NPGM([{"params": others[:1]}, {"params": others[1:]}], 1.0, reference=phi)
         loaded.load_state_dict(through_file(optimizer.state_dict()))
     else:
         loaded = copy.deepcopy(optimizer) if way == "deepcopy" else pickle.loads(pickle.dumps(optimizer))
@@ -567,6 +559,33 @@ def test_momentum_that_is_switched_on_later_starts_from_zero():
     assert len(optimizer.state) == 3
 
 
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_a_distributed_checkpoint_may_have_an_empty_group(momentum):
+    model = torch.nn.Linear(3, 2)
+    optimizer = IHGD([{"params": [], "lr": 0.5}, {"params": model.parameters()}], lr=0.1, momentum=momentum)
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    state = get_optimizer_state_dict(model, optimizer)
+    optimizer.param_groups[1]["lr"] = 0.2
+    set_optimizer_state_dict(model, optimizer, state)
+    assert optimizer.param_groups[1]["lr"] == 0.1
+    assert optimizer.param_groups[0]["reference"] == "isotropic-cosh"
+    optimizer.step()
+
+
+def test_a_state_with_another_reference_function_is_loaded_with_a_warning():
+    params = parameters()
+    state = IHGD(params, lr=0.1, scale=2.0).state_dict()
+    for other in (SHGD(params, lr=0.1, scale=2.0), IHGD(params, lr=0.1)):
+        with pytest.warns(
+            UserWarning, match=r"reference function of the state, Isotropic\(kernel=Cosh\(\), scale=2.0\)"
+        ):
+            other.load_state_dict(state)
+        assert (other.param_groups[0]["reference"], other.param_groups[0]["scale"]) == ("isotropic-cosh", 2.0)
+        other.load_state_dict(state)  # the same now
+
+
 # The rest of the contract of torch.optim
 
 
@@ -663,11 +682,9 @@ def test_averaged_models():
     torch.testing.assert_close(average.module.weight.detach(), torch.stack(seen).mean(0))
 
 
+@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize(
-    ("name", "options"),
-    [(name, {}) for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, [{"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}])),
-    ids=str,
+    "options", [{}, {"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}], ids=str
 )
 def test_autograd_goes_through_two_steps(name, options):
     def steps(x, y, first, second, momentum, lr):
@@ -784,6 +801,156 @@ def test_gradients_that_are_not_supported_are_refused_before_anything_has_change
     with pytest.raises(RuntimeError, match="is a shard of FSDP1"):
         IHGD([flat_parameter], lr=0.1).step()
     SHGD([flat_parameter], lr=0.1).step()
+
+
+def wrong_states():
+    def of_another_shape(p, optimizer):
+        optimizer.state[p]["momentum_buffer"] = torch.zeros(5)
+
+    def of_another_device(p, optimizer):
+        optimizer.state[p]["momentum_buffer"] = torch.zeros(3, device="meta")
+
+    def shared(p, optimizer):
+        optimizer.state[p]["momentum_buffer"] = p.data
+
+    def expanded(p, optimizer):
+        p.data = torch.ones(1).expand(3)
+
+    def reshaped(p, optimizer):
+        p.data = torch.ones(4)
+
+    return [of_another_shape, of_another_device, shared, expanded, reshaped]
+
+
+@pytest.mark.parametrize("wrong", wrong_states(), ids=lambda f: f.__name__)
+@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@pytest.mark.parametrize("apart", ["groups", "dtypes"])
+def test_what_is_wrong_is_found_before_anything_has_moved(wrong, path, apart):
+    a = torch.ones(3, dtype=torch.float64 if apart == "dtypes" else torch.float32, requires_grad=True)
+    b = torch.ones(3, requires_grad=True)
+    groups = [a, b] if apart == "dtypes" else [{"params": [a]}, {"params": [b]}]
+    optimizer = IHGD(groups, lr=0.1, momentum=0.9, **path)
+    for p in (a, b):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    before, momentum = a.detach().clone(), optimizer.state[a]["momentum_buffer"].clone()
+    wrong(b, optimizer)
+    with pytest.raises(RuntimeError, match=r"parameter 1 of group 0 |parameter 0 of group 1 "):
+        optimizer.step()
+    assert torch.equal(a, before)
+    assert torch.equal(optimizer.state[a]["momentum_buffer"], momentum)
+
+
+@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+def test_a_gradient_that_is_its_parameter_is_a_gradient_as_any_other(path):
+    a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
+    a.grad, b.grad = torch.ones(3), b.data
+    IHGD([{"params": [a]}, {"params": [b]}], lr=0.1, momentum=0.9, **path).step()
+    assert (a < 1).all()
+    torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "isotropic-root"])
+@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@pytest.mark.parametrize("nonfinite", ["propagate", "skip", "raise"])
+def test_the_default_device_of_the_caller_has_no_part_in_a_step(name, path, nonfinite):
+    p = torch.ones(3, requires_grad=True)
+    p.grad = torch.ones(3)
+    optimizer = NPGM([p], 0.1, 0.9, name, nonfinite=nonfinite, **path)
+    with torch.device("meta"):
+        optimizer.step()
+        assert optimizer.last_grad_norm is None or optimizer.last_grad_norm.device.type == "cpu"
+    assert (p < 1).all()
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+def test_a_step_under_autocast_is_the_one_without(name, path):
+    results = []
+    for enabled in (False, True):
+        p = torch.zeros(200_000, requires_grad=True)
+        p.grad = torch.linspace(-1, 1, 200_000)
+        optimizer = NPGM([p], 0.1, 0.9, name, **path)
+        with torch.autocast("cpu", torch.float16, enabled=enabled):
+            optimizer.step()
+            assert torch.is_autocast_enabled("cpu") == enabled
+        results.append(p.detach())
+    assert torch.equal(*results)
+
+
+# What is seen of the norm
+
+
+@pytest.mark.parametrize("scope", ["global", "group", "tensor"])
+@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_the_last_norm_is_that_of_clipping(scope, path, order):
+    params = parameters()
+    groups = [{"params": params[:1]}, {"params": params[1:], "weight_decay": 0.5, "decoupled_weight_decay": True}]
+    optimizer = IHGD(groups, lr=0.1, momentum=0.9, scope=scope, momentum_order=order, **path)
+    assert optimizer.last_grad_norm is None
+    seen = 0.0
+    for step in range(3):
+        for p in params:
+            p.grad = torch.full_like(p, 10.0**step)
+        optimizer.step()
+        seen = 0.1 * 10.0**step + 0.9 * seen if order == "before" else 10.0**step
+        norm = optimizer.last_grad_norm
+        assert norm.shape == ()
+        torch.testing.assert_close(norm, torch.tensor(seen * 23**0.5, dtype=torch.float64))
+    with NoSynchronisation():
+        optimizer.last_grad_norm  # noqa: B018
+
+
+def test_a_step_that_takes_no_norm_has_none_to_tell():
+    params = parameters()
+    loss(params).backward()
+    optimizer = SHGD(params, lr=0.1, nonfinite="skip")
+    optimizer.step()
+    assert optimizer.last_grad_norm is None
+    assert copy.deepcopy(optimizer).last_grad_norm is None
+
+
+class Here:
+    """A remote reference to what is here."""
+
+    def __init__(self, parameter):
+        self.local_value = lambda: parameter
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_the_norm_of_what_is_on_several_workers_is_refused():
+    module = importlib.import_module("torch.distributed.optim.optimizer")
+    worker = module._LocalOptimizer  # of DistributedOptimizer, on each of them
+    p = torch.ones(3, requires_grad=True)
+    for options in ({}, {"scope": "group"}, {"nonfinite": "skip", "scope": "tensor"}):
+        with pytest.raises(RuntimeError, match="DistributedOptimizer steps each worker's parameters by themselves"):
+            worker(IHGD, [Here(p)], lr=0.1, **options)
+    worker(IHGD, [Here(p)], lr=0.1, scope="tensor")
+    worker(SHGD, [Here(p)], lr=0.1)
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+
+
+def test_without_torch_the_extra_is_named():
+    code = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, Without())
+import npgm.torch
+"""
+    done = python(code)
+    assert "npgm.torch needs PyTorch: pip install 'npgm[torch]'" in done.stderr
+
+
+def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
+    code = "from torch.optim import Optimizer; del Optimizer._cuda_graph_capture_health_check; import npgm.torch"
+    assert not python(code).stderr
 
 
 def test_an_unregistered_kernel_is_refused():

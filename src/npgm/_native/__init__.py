@@ -11,14 +11,19 @@ from types import ModuleType
 
 from npgm.kernels import Kernel
 
+_missing = "this installation was built without it"
 try:
     from npgm._native import _core
-except ImportError:
+except ModuleNotFoundError as error:
+    if error.name != f"{__name__}._core":
+        raise
     _core = None  # type: ignore[assignment]
+except ImportError as error:  # of another Python, or without a library that it needs
+    _core, _missing = None, f"its file cannot be loaded: {error}"  # type: ignore[assignment]
 
 
 def available() -> bool:
-    """Whether the package was built with the module."""
+    """Whether the package has the module, and it could be loaded."""
     return _core is not None
 
 
@@ -26,12 +31,12 @@ def core() -> ModuleType:
     """Return the extension module.
 
     Raises:
-        RuntimeError: if the package was built without it.
+        RuntimeError: if the package was built without it, or it cannot be loaded.
     """
     if _core is None:
         raise RuntimeError(
-            "the fused steps need the native module of npgm, which this installation was built without; "
-            "install npgm again with a C++20 compiler at hand, and without NPGM_PURE_PYTHON in the environment"
+            f"the fused steps need the native module of npgm, and {_missing}; install npgm again with a C++20 compiler "
+            "at hand, and without NPGM_PURE_PYTHON in the environment"
         )
     return _core
 

@@ -100,7 +100,7 @@ def move(
             with others is written in the order of the arrays.
     """
 
-def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int) -> list[Norms]:
+def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int) -> float | None:
     """Measure and move several groups, whose rules have a kernel each.
 
     Args:
@@ -110,7 +110,7 @@ def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: flo
         threads: the most threads to use.
 
     Returns:
-        the norms of the groups that have an isotropic φ or may be skipped; empty ones of the others.
+        the norm of all that isotropic φ are given; None if there is no such φ.
     """
 
 class Stepper:

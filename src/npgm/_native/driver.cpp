@@ -255,24 +255,30 @@ std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, double grad_
     return result;
 }
 
-std::vector<std::vector<Norm>> step(std::span<Part const> parts, double grad_scale, int threads) {
+std::optional<double> step(std::span<Part const> parts, double grad_scale, int threads) {
     std::vector<std::vector<Norm>> norms(parts.size());
+    std::vector<Norm> all, members;
     bool keep = true;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (!parts[i].rule->isotropic && !parts[i].skip) continue;
         norms[i] = measure(*parts[i].tensors, *parts[i].rule, grad_scale, threads);
         if (parts[i].skip)
             for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
+        if (parts[i].rule->isotropic) all.insert(all.end(), norms[i].begin(), norms[i].end());
     }
-    if (!keep) return norms;
+    std::optional<double> result;
+    if (!all.empty()) {
+        Norm const norm = together(all);
+        result = divisor(norm.largest) * norm.ratio;
+    }
+    if (!keep) return result;
     std::vector<double> factors;
-    std::vector<Norm> members;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         Rule const& rule = *parts[i].rule;
         factors.clear();
-        if (rule.isotropic && rule.per_tensor)
+        if (rule.isotropic && rule.per_tensor) {
             for (Norm const& norm : norms[i]) factors.push_back(factor_of(rule, norm));
-        else if (rule.isotropic) {
+        } else if (rule.isotropic) {
             members.clear();
             for (std::size_t j = 0; j < parts.size(); ++j)
                 if (parts[j].rule->isotropic && !parts[j].rule->per_tensor && parts[j].vector == parts[i].vector)
@@ -281,7 +287,7 @@ std::vector<std::vector<Norm>> step(std::span<Part const> parts, double grad_sca
         }
         move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scale, threads);
     }
-    return norms;
+    return result;
 }
 
 std::span<Kernel const> kernels() { return {chosen.load()->kernels, chosen.load()->kernel_count}; }

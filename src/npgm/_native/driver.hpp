@@ -49,8 +49,8 @@ struct Part {
     int vector;
     bool skip;  // nothing moves if what this part is given is not finite
 };
-// The norms of the parts that have one: what has an isotropic φ or may be skipped.
-std::vector<std::vector<Norm>> step(std::span<Part const>, double grad_scale, int threads);
+// The norm of all that isotropic φ are given; none if there is no such φ.
+std::optional<double> step(std::span<Part const>, double grad_scale, int threads);
 
 std::span<Kernel const> kernels();
 // Throws std::invalid_argument if there is no such kernel with so many parameters.

@@ -122,14 +122,12 @@ NB_MODULE(_core, m) {
                     nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool>>(part);
                 taken.push_back({tensors, rule, lr, vector, skip});
             }
-            std::vector<std::vector<npgm::Norm>> norms;
+            std::optional<double> norm;
             {
                 nb::gil_scoped_release const released;
-                norms = npgm::step(taken, grad_scale, threads);
+                norm = npgm::step(taken, grad_scale, threads);
             }
-            nb::list result;
-            for (auto const& each : norms) result.append(pair_of(each));
-            return result;
+            return norm;
         },
         "parts"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
 

@@ -102,6 +102,19 @@ LAYOUTS = {
     "many-tensors": Layout("10,000 tensors of 1,000", ((1000,),) * 10_000),
 }
 
+SETS = {
+    "small": (
+        Layout("one tensor of 100", ((100,),)),
+        Layout("MLP of 1.4 k", ((64, 16), (64,), (4, 64), (4,))),
+        Layout("10 tensors of 1,000", ((1000,),) * 10),
+        Layout("MLP of 536 k", ((512, 784), (512,), (256, 512), (256,), (10, 256), (10,))),
+        Layout("50 tensors of 64 k", ((64_000,),) * 50),
+        Layout("one tensor of 1e5", ((100_000,),)),
+        Layout("one tensor of 1e6", ((1_000_000,),)),
+    ),
+} | {key: (layout,) for key, layout in LAYOUTS.items()}
+"""What can be asked for by a key: networks, and those small ones whose steps are short, in the caches."""
+
 PRESETS = {
     "quick": Preset(("one-tensor", "resnet18", "many-tensors"), rounds=7, largest=10**7, compiled=False),
     "full": Preset(tuple(LAYOUTS), rounds=15, largest=10**8, compiled=True),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
-from torch.optim import SGD, Adam, Optimizer
+from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from npgm.bench.cases import Case
 from npgm.torch import IHGD, SHGD
@@ -95,9 +95,11 @@ contenders: dict[str, Callable[[Workload], Step]] = {
     "SGDm": lambda work: work.step_of(SGD(work.parameters, _LR, _BETA, fused=True)),
     "SGDm, foreach": lambda work: work.step_of(SGD(work.parameters, _LR, _BETA, foreach=True)),
     "Adam": lambda work: work.step_of(Adam(work.parameters, _LR, fused=True)),
+    "AdamW": lambda work: work.step_of(AdamW(work.parameters, _LR, fused=True)),
     "Adam, foreach": lambda work: work.step_of(Adam(work.parameters, _LR, foreach=True)),
     "clip + SGD": lambda work: work.clipped(SGD(work.parameters, _LR, fused=True)),
     "clip + SGDm": lambda work: work.clipped(SGD(work.parameters, _LR, _BETA, fused=True)),
+    "clip + SGDm, foreach": lambda work: work.clipped(SGD(work.parameters, _LR, _BETA, foreach=True)),
     "sHGD": lambda work: work.step_of(SHGD(work.parameters, _LR, fused=True)),
     "sHGDm": lambda work: work.step_of(SHGD(work.parameters, _LR, _BETA, fused=True)),
     "sHGDm, foreach": lambda work: work.step_of(SHGD(work.parameters, _LR, _BETA, foreach=True)),

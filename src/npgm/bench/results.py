@@ -18,7 +18,7 @@ import torch
 import npgm
 from npgm import _native
 from npgm._files import replacing
-from npgm.bench.cases import Case
+from npgm.bench.cases import Case, Layout
 
 MANY = 1000
 """Tensors from which on the cost of each tensor decides, and not that of its entries."""
@@ -35,9 +35,17 @@ _AIMS = {
 _AIMS_OF_MANY = {("sHGDm", "SGDm"): 0.70, ("iHGDm", "SGDm"): 0.70}
 """Aims on the CPU, in addition to the others where there are many tensors."""
 
+SMALL, TINY = 4_000_000, 10_000
+"""Entries up to which the caches, and the cost of a call, decide."""
+_AIMS_OF_SMALL = {("iHGDm", "clip + SGDm"): 0.80, ("iHGDm", "clip + SGDm, foreach"): 0.80, ("sHGDm", "AdamW"): 0.80}
+_AIMS_OF_TINY = {("iHGDm", "clip + SGDm"): 0.50, ("iHGDm", "clip + SGDm, foreach"): 0.50}
+"""Aims on the CPU, in place of the others."""
+
 PAIRS = (
     *_AIMS,
     *_AIMS_OF_MANY,
+    ("sHGDm", "AdamW"),
+    ("iHGDm", "clip + SGDm, foreach"),
     ("SGDm", "memory, momentum"),
     ("sHGDm", "SGDm, foreach"),
     ("iHGDm", "Adam, foreach"),
@@ -48,6 +56,14 @@ PAIRS = (
     ("iHGDm, foreach", "clip + SGDm"),
 )
 """The ratios that are shown: of the time of the first to that of the second."""
+
+
+def _aims(layout: Layout) -> dict[tuple[str, str], float]:
+    if len(layout.shapes) >= MANY:
+        return _AIMS | _AIMS_OF_MANY
+    if layout.size > SMALL:
+        return _AIMS
+    return _AIMS_OF_SMALL | _AIMS_OF_TINY if layout.size <= TINY else _AIMS_OF_SMALL
 
 
 @dataclass(frozen=True)
@@ -98,8 +114,7 @@ class Result:
             return None
         aim = None
         if self.case.device == "cpu":
-            many = len(self.case.layout.shapes) >= MANY
-            aim = (_AIMS | _AIMS_OF_MANY if many else _AIMS).get((step, against))
+            aim = _aims(self.case.layout).get((step, against))
         values = tuple(a / b for a, b in zip(self.seconds[step], self.seconds[against], strict=False))
         return Ratio(step, against, values, aim)
 

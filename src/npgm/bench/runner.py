@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from npgm import _validate
 from npgm._files import make_writable
 from npgm.bench import figure, tables
-from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS, Case, Layout, growing
+from npgm.bench.cases import DTYPES, PRESETS, SETS, Case, Layout, growing
 from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, contenders
 from npgm.bench.measure import LOOP_ROUNDS, SHORTEST, WARM, measure, shortage
 from npgm.bench.results import Result, Results
@@ -51,7 +51,7 @@ def plan(
 
     Args:
         preset: a key of `npgm.bench.cases.PRESETS`.
-        layouts: keys of `npgm.bench.cases.LAYOUTS`.
+        layouts: keys of `npgm.bench.cases.SETS`.
         dtypes: those of parameters, gradients and states; float32 and bfloat16 by default. Growth has the first.
         threads: numbers of threads on the CPU; 1 and, where there are as many cores, 2 by default. Growth has the
             first, and so has what runs on another device.
@@ -66,7 +66,7 @@ def plan(
     chosen = PRESETS[_validate.choice("preset", preset, PRESETS)]
     cores = os.cpu_count() or 1
     present = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    keys = [*dict.fromkeys(_validate.choice("layout", key, LAYOUTS) for key in layouts or chosen.layouts)]
+    keys = [*dict.fromkeys(_validate.choice("layout", key, SETS) for key in layouts or chosen.layouts)]
     dtypes = [*dict.fromkeys(_validate.choice("dtype", dtype, DTYPES) for dtype in dtypes or ("float32", "bfloat16"))]
     numbers = [*dict.fromkeys(_validate.count("threads", n, least=1) for n in threads or (1, 2)[:cores])]
     devices = [*dict.fromkeys(_validate.choice("device", device, ("cpu", "cuda")) for device in devices or present)]
@@ -82,7 +82,7 @@ def plan(
     ]
     sizes = [round(10 ** (k / 2)) for k in range(6, 17)] if growth else []
     return Plan(
-        [Case(LAYOUTS[key], *at, rounds, size, names) for key in keys for at in where],
+        [Case(layout, *at, rounds, size, names) for key in keys for layout in SETS[key] for at in where],
         [
             Case(growing(n), dtypes[0], device, numbers[0], rounds, size, GROWTH)
             for device in devices

@@ -84,7 +84,10 @@ class Results:
             if self.none:
                 verdicts[words] = Verdict(self.reason, "not run")
                 continue
-            verdicts[words] = claims.decide(experiment, claim, at(self.summary, setting), inconclusive)
+            verdict = claims.decide(experiment, claim, at(self.summary, setting))
+            if inconclusive and verdict.holds != "not run":
+                verdict = Verdict(f"{inconclusive}, which decides nothing: {verdict.measured}", "undecided")
+            verdicts[words] = verdict
         return verdicts
 
 

@@ -16,6 +16,7 @@ from npgm._array import (
     axes_last,
     differentiable,
     divide,
+    full_precision,
     one_if_zero,
     promote,
     saturated_product,
@@ -187,7 +188,8 @@ def _decomposed(xp: Namespace, x: Array) -> tuple[Array, Array, Array, Array]:
 
 def _product(xp: Namespace, u: Array, values: Array, vt: Array) -> Array:
     """Return U diag(values) Vᵀ."""
-    return xp.matmul(u * values[..., None, :], vt)
+    with full_precision(u):
+        return xp.matmul(u * values[..., None, :], vt)
 
 
 def _derivative(
@@ -219,15 +221,16 @@ def _derivative(
     rows, columns = x.shape[-2:]
 
     def product(d: Array) -> Array:
-        inner = xp.matmul(xp.matmul(ut, d), v)
-        mirrored = xp.matrix_transpose(inner)
-        changed = 0.5 * (symmetric * (inner + mirrored) + antisymmetric * (inner - mirrored))
-        result = xp.matmul(xp.matmul(u, changed), vt)
-        if rows > columns:
-            result = result + xp.matmul((xp.matmul(d, v) - xp.matmul(u, inner)) * outside, vt)
-        if columns > rows:
-            result = result + xp.matmul(u * outside, xp.matmul(ut, d) - xp.matmul(inner, vt))
-        return result
+        with full_precision(d):
+            inner = xp.matmul(xp.matmul(ut, d), v)
+            mirrored = xp.matrix_transpose(inner)
+            changed = 0.5 * (symmetric * (inner + mirrored) + antisymmetric * (inner - mirrored))
+            result = xp.matmul(xp.matmul(u, changed), vt)
+            if rows > columns:
+                result = result + xp.matmul((xp.matmul(d, v) - xp.matmul(u, inner)) * outside, vt)
+            if columns > rows:
+                result = result + xp.matmul(u * outside, xp.matmul(ut, d) - xp.matmul(inner, vt))
+            return result
 
     return product
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from npgm._array import Array, Bools, Floats, norm, to_host
+from npgm._array import Array, Bools, Floats, full_precision, norm, to_host
 from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective
 
@@ -83,7 +83,8 @@ class ArrayIterate:
         self.least = math.nan if not_finite(self).any() else float(self.grad_norm.min())
 
     def _grad_norm(self) -> Floats:
-        squares = to_host(self.xp.vecdot(self.grad, self.grad, axis=-1))
+        with full_precision(self.grad):
+            squares = to_host(self.xp.vecdot(self.grad, self.grad, axis=-1))
         if ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all():
             return np.sqrt(squares)
         return to_host(norm(self.xp, self.grad, axis=-1)[:, 0])

@@ -1,5 +1,12 @@
 """PyTorch optimizers."""
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("npgm.torch needs PyTorch: pip install 'npgm[torch]'", name="torch") from error
+
 from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD
 from npgm.torch.starting import Suggestion, suggest
 

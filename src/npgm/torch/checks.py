@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from npgm.torch import norms
+from npgm.torch import fused, norms
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
 from npgm.torch.paths import single
@@ -33,7 +33,8 @@ def refuse_kinds(optimizer: NPGM) -> None:
     """Raise for what is not supported whatever its values."""
     for i, group in enumerate(optimizer.param_groups):
         for j, parameter in enumerate(group["params"]):
-            if message := _fault(group, parameter, parameter.grad):
+            buffer = optimizer.state[parameter].get("momentum_buffer") if parameter in optimizer.state else None
+            if message := _fault(group, parameter, parameter.grad, buffer):
                 raise RuntimeError(f"{_name(group, i, j)} {message}")
 
 
@@ -41,7 +42,7 @@ def _name(group: dict[str, Any], i: int, j: int) -> str:
     return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
 
 
-def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None) -> str | None:
+def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
     if parameter.requires_grad and group["reference"].startswith("isotropic") and norms.is_flat_shard(parameter):
         return (
             "is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
@@ -58,6 +59,20 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None) ->
         return "has a sparse gradient, which `fused=True` does not support"
     if group["differentiable"] and norms.is_dtensor(parameter):
         return "is a DTensor, which differentiable=True does not support"
+    if any(stride == 0 and size > 1 for stride, size in zip(parameter.stride(), parameter.shape, strict=True)):
+        return "is expanded: several of its entries are one number in memory"
+    if group["momentum"] == 0:
+        buffer = None
+    for name, other in (("gradient", gradient), ("momentum", buffer)):
+        if other is not None and (other.shape != parameter.shape or other.device != parameter.device):
+            return (
+                f"has the shape {tuple(parameter.shape)} on {parameter.device} and its {name} "
+                f"{tuple(other.shape)} on {other.device}"
+            )
+    if buffer is not None and fused.share_memory(parameter, buffer):
+        return "shares memory with its momentum"
+    if group["fused"] and parameter.is_cuda and (lacking := fused.missing(parameter.device)):
+        return f"is on a CUDA device, where `fused=True` needs Triton: {lacking}"
     return None
 
 

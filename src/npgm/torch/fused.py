@@ -7,6 +7,7 @@ which `torch.compile` keeps in its graph: on the CPU `npgm.torch.paths.native` t
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import itertools
 import os
@@ -16,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._subclasses import FakeTensor
 
 from npgm import _native
 from npgm.references import Isotropic, Reference, Separable
@@ -47,7 +47,7 @@ def load(devices: Iterable[torch.device]) -> None:
     Only who has something on a CUDA device waits for the import of Triton.
     """
     on_cuda = [device for device in devices if device.type == "cuda"]
-    if on_cuda and "cuda" not in KERNELS and not any(map(_missing, on_cuda)):
+    if on_cuda and "cuda" not in KERNELS and not any(map(missing, on_cuda)):
         from npgm.torch.triton import driver
 
         KERNELS["cuda"] = driver.KERNELS
@@ -74,8 +74,8 @@ def require(phi: Reference, parameter: Tensor) -> None:
     device = parameter.device
     if device.type == "cpu":
         _native.core()
-    if device.type == "cuda" and (missing := _missing(device)):
-        raise RuntimeError(f"`fused=True` on a CUDA device needs Triton: {missing}")
+    if device.type == "cuda" and (lacking := missing(device)):
+        raise RuntimeError(f"`fused=True` on a CUDA device needs Triton: {lacking}")
     real = torch.view_as_real(parameter) if parameter.is_complex() else parameter
     if not accepts_parameter(real.detach()):
         raise ValueError(
@@ -90,7 +90,8 @@ def require(phi: Reference, parameter: Tensor) -> None:
         )
 
 
-def _missing(device: torch.device) -> str | None:
+@functools.cache
+def missing(device: torch.device) -> str | None:
     """Return what Triton lacks on a CUDA device, or None if it can be used."""
     if importlib.util.find_spec("triton") is None:
         return "install it by `pip install triton`, in the version that goes with this release of torch"
@@ -134,17 +135,22 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
     elif not all(other.is_contiguous() for other in others):
         return False
     # what shares memory with its own gradient is for a loop; tensors of a graph have no memory
-    return torch.compiler.is_compiling() or not any(
-        _share_memory(a, b) for a, b in itertools.combinations([parameter, *others], 2)
-    )
+    return not any(share_memory(a, b) for a, b in itertools.combinations([parameter, *others], 2))
 
 
-def _share_memory(a: Tensor, b: Tensor) -> bool:
-    """Whether two dense tensors have an address in common."""
-    if isinstance(a, FakeTensor) or isinstance(b, FakeTensor):
+def share_memory(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors have an address in common, as far as they have addresses; gaps count as part of them."""
+    if torch.compiler.is_compiling() or any(type(t) not in PLAIN or t.layout != torch.strided for t in (a, b)):
         return False
-    start, other = a.data_ptr(), b.data_ptr()
-    return start < other + b.numel() * b.itemsize and other < start + a.numel() * a.itemsize
+    if a.numel() == 0 or b.numel() == 0 or a.device != b.device or a.device.type == "meta":
+        return False
+    (first, last), (start, end) = map(_extent, (a, b))
+    return first < end and start < last
+
+
+def _extent(tensor: Tensor) -> tuple[int, int]:
+    entries = 1 + sum(stride * (size - 1) for stride, size in zip(tensor.stride(), tensor.shape, strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + entries * tensor.itemsize
 
 
 def is_dense(tensor: Tensor) -> bool:

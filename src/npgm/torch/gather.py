@@ -37,7 +37,7 @@ class Path(Protocol):
 PATHS: dict[str, Path] = {"single": single, "foreach": foreach, "native": native, "triton": triton}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Batch:
     """Tensors of one group that one path moves together, as this process holds them: plain tensors of real numbers.
 
@@ -96,6 +96,8 @@ def gather(
         if g.is_sparse:
             g = _sparse_or_dense(g, options, x.dtype)
         path, alone = ("foreach", None) if use_foreach and not g.is_sparse else ("single", i)
+        if options.tries_fused and x.device.type == "cuda" and not torch.compiler.is_compiling():
+            fused.load([x.device])  # they may have moved there since they were given
         tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
             path, alone = "triton" if x.device.type == "cuda" else "native", None

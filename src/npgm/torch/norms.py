@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import array_api_compat.torch
 import torch
@@ -15,6 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 
 from npgm import _array
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 ProcessGroups: TypeAlias = tuple[Any, ...]
 
@@ -75,8 +78,30 @@ def over_shards(norms: Sequence[Norm], groups: Sequence[ProcessGroups]) -> list[
     return [Norm(*pair) for pair in zip(largest, ratios, strict=True)]
 
 
+def over_processes(norm: Norm, process_group: ProcessGroup) -> Norm:
+    """Return the norm of the vector of which each process holds other tensors; all of them call this at once."""
+    wide = Norm(*(value.to(_device(value, process_group), torch.float64) for value in norm))
+    return over_shards([wide], [(process_group,)])[0]
+
+
+def all_over_processes(flags: Sequence[Tensor], process_group: ProcessGroup) -> Tensor:
+    """Return whether all flags of all processes hold, without dimensions."""
+    device = _device(flags[0] if flags else torch.empty(0, device="cpu"), process_group)
+    own = torch.cat([flag.to(device) for flag in flags] + [torch.ones(1, dtype=torch.bool, device=device)]).all()
+    result = own.to(torch.float32)
+    dist.all_reduce(result, dist.ReduceOp.MIN, group=process_group)
+    return result == 1.0
+
+
+def _device(like: Tensor, process_group: ProcessGroup) -> torch.device:
+    """Return a device between whose tensors the processes can reduce."""
+    return torch.device("cuda") if dist.get_backend(process_group) == "nccl" else like.device
+
+
 def together(norms: Sequence[Norm]) -> Norm:
     """Return the norm of the vector that is made up of several, in their widest dtype, on the device of the first."""
+    if not norms:
+        return Norm(*torch.zeros(2, 1, device="cpu"))
     device, dtype = norms[0].largest.device, norms[0].largest.dtype
     for norm in norms:
         dtype = torch.promote_types(dtype, norm.largest.dtype)
@@ -85,6 +110,15 @@ def together(norms: Sequence[Norm]) -> Norm:
     m = divisor(largest)
     parts = torch.stack([norm.ratio * (divisor(norm.largest) / m) for norm in wide])
     return Norm(largest, torch.linalg.vector_norm(parts, dim=0))
+
+
+def total(norms: Sequence[Norm]) -> Tensor:
+    """Return the norm of all vectors as one, without dimensions, in float64."""
+    device = norms[0].largest.device
+    largest, ratio = (torch.cat([v.to(device, torch.float64) for v in values]) for values in zip(*norms, strict=True))
+    m = divisor(largest.amax())
+    norm: Tensor = m * torch.linalg.vector_norm(ratio * (divisor(largest) / m))
+    return norm
 
 
 def finite(coefficient: Tensor) -> Tensor:

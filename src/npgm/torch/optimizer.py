@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import warnings
 from collections.abc import Callable
 from operator import itemgetter
-from typing import Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
 import torch
 from torch import Tensor
@@ -14,11 +15,14 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm.kernels import Cosh, Kernel, Log
 from npgm.references import Isotropic, Reference, Separable
-from npgm.torch import checks, fused, options
+from npgm.torch import checks, fused, norms, options, sharding
 from npgm.torch.gather import gather
 from npgm.torch.options import Options
 from npgm.torch.paths import native
 from npgm.torch.step import step
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 _cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
 """Of a group, the options by which it is known whether others are to be read."""
@@ -57,10 +61,15 @@ class NPGM(Optimizer):
         >>> optimizer.step()
     """
 
-    # earlier releases of torch have the second name
-    _check_capture = getattr(
-        Optimizer, "_accelerator_graph_capture_health_check", Optimizer._cuda_graph_capture_health_check
-    )
+    if hasattr(Optimizer, "_accelerator_graph_capture_health_check"):
+        _check_capture = Optimizer._accelerator_graph_capture_health_check
+    else:  # in earlier releases of torch
+        _check_capture = Optimizer._cuda_graph_capture_health_check
+    process_group: ProcessGroup | None = None
+    """The processes that hold other parameters of the vector whose norm an isotropic φ of global scope sees, and take
+    each step together; those of one process if None. To be set after construction where parameters are spread without
+    DTensor, as over the stages of a pipeline; `torch.distributed.optim.ZeroRedundancyOptimizer` is seen."""
+    _norms: list[norms.Norm] | float | None = None
     _step_supports_amp_scaling = True  # on the class, since pickle and deepcopy drop attributes of an optimizer
 
     def __init__(
@@ -78,12 +87,15 @@ class NPGM(Optimizer):
             _refuse_twice(reference, others)
         given = {"lr": lr, "momentum": momentum, **options.stored(reference), "weight_decay": weight_decay}
         super().__init__(params, options.checked(options.defaults() | others | given))
+        self.process_group = sharding.process_group_of_caller(self)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
             for name, default in options.defaults().items():
                 group.setdefault(name, default)
+            if group["fused"] is not False:
+                fused.load({parameter.device for parameter in group["params"]})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters with its own options; see `torch.optim.Optimizer.add_param_group`."""
@@ -138,8 +150,31 @@ class NPGM(Optimizer):
         batches = []
         for index, read, tensors, whole in groups:
             batches += gather(index, read, *tensors, grad_scale, whole)
-        step(batches, found_inf)
+        seen = step(batches, found_inf, None if self.process_group is None else self._norm_group())
+        if not torch.compiler.is_compiling():
+            self._norms = seen
         return loss
+
+    @property
+    def last_grad_norm(self) -> Tensor | None:
+        """What `torch.nn.utils.clip_grad_norm_` would have returned before the last step, without another pass.
+
+        It is the norm of all that an isotropic φ was given: of the gradients of the loss to minimise, with the loss
+        scale taken out and coupled decay, or of the momentum where that comes before the preconditioner. A tensor
+        without dimensions in float64, made when it is asked for and not read on the host. None before the first step,
+        after one that `torch.compile` took, and where no φ is isotropic: no norm is taken then.
+        """
+        if isinstance(self._norms, float):
+            return torch.tensor(self._norms, dtype=torch.float64, device="cpu")
+        return norms.total(self._norms) if self._norms else None
+
+    def _norm_group(self) -> ProcessGroup | None:
+        """The processes that take part in a norm or in the decision whether to move."""
+        shared = (
+            group["nonfinite"] == "skip" or (group["reference"].startswith("isotropic") and group["scope"] == "global")
+            for group in self.param_groups
+        )
+        return self.process_group if any(shared) else None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -151,12 +186,24 @@ class NPGM(Optimizer):
         """
         saved: dict[str, Any] = {}
 
-        def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-            for group in state_dict["param_groups"]:
+        def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
+            groups = []
+            for i, (group, own) in enumerate(itertools.zip_longest(state_dict["param_groups"], self.param_groups)):
+                if group is None:
+                    break  # which torch refuses
+                if own is not None and not own["params"] and "reference" not in group:
+                    group = own | group  # distributed checkpoints save the options of a group with its parameters
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
-                options.checked_reference({"kernel_parameters": {}, **group})
-            saved.update(state_dict)
+                phi = options.checked_reference({"kernel_parameters": {}, **group})
+                if own is not None and own["params"] and phi != (mine := options.checked_reference(own)):
+                    warnings.warn(
+                        f"group {i} goes on with the reference function of the state, {phi!r}, in place of {mine!r}",
+                        stacklevel=4,
+                    )
+                groups.append(group)
+            saved.update(state_dict, param_groups=groups)
+            return saved
 
         def restore(optimizer: Optimizer) -> None:
             # torch has cast all state to the dtype of the parameters

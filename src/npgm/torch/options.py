@@ -16,7 +16,7 @@ from torch import Tensor
 
 from npgm import _native, _validate
 from npgm.kernels import registry
-from npgm.references import Isotropic, Reference, Spectral, lifts, reference
+from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
 
 
 class Rule(NamedTuple):
@@ -177,6 +177,8 @@ class Options:
     rule: Rule = field(init=False)
     tries_fused: bool = field(init=False)
     """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
+    native: bool = field(init=False)
+    """Whether that pass can be one of the native module."""
 
     def __post_init__(self) -> None:
         lift, _, key = self.reference.partition("-")
@@ -195,7 +197,9 @@ class Options:
             maximize=self.maximize,
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
-        for name, value in (("phi", phi), ("rule", rule), ("tries_fused", fused)):
+        known = rule.isotropic or (isinstance(phi, Separable) and kernel in _native.kernels())
+        native = fused and known and _native.available()
+        for name, value in (("phi", phi), ("rule", rule), ("tries_fused", fused), ("native", native)):
             object.__setattr__(self, name, value)
 
     @staticmethod

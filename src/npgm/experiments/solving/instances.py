@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from npgm._array import Floats
-from npgm._registry import Registry
 from npgm.problems import MatrixFactorization, PhaseRetrieval
 
 Objective = Callable[[Floats], tuple[Any, Floats]]
@@ -30,19 +29,15 @@ class Instance(Protocol):
         """Return ∇²f(x) d for one run; asked for where an experiment measures sharpness."""
 
 
-registry: Registry[Callable[..., Instance]] = Registry("problem", __name__, "npgm.problems")
+registry: dict[str, Callable[..., Instance]] = {}
 """Functions that build an instance from a setting's values, further options, and the number of threads it may use."""
 
 
 def register(key: str) -> Callable[[Callable[..., Instance]], Callable[..., Instance]]:
-    """Enter a function that builds instances in the registry under ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another one holds the key already.
-    """
+    """Enter a function that builds instances in the registry under ``key``; use it as a decorator."""
 
     def enter(build: Callable[..., Instance]) -> Callable[..., Instance]:
-        registry.enter(key, build)
+        registry[key] = build
         return build
 
     return enter

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from npgm._native import _core
     from npgm.torch.gather import Batch
 
+_KERNELS = _native.kernels()
 _EXCHANGE = (
     _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
     if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
@@ -43,9 +44,7 @@ def whole(
 
     Then they are supported, too, and finding that out takes less time than looking at each.
     """
-    if not (options.tries_fused and parameters and is_direct() and fused.accepts(options.phi)):
-        return None
-    return tensors(parameters, gradients, momentum)
+    return tensors(parameters, gradients, momentum) if options.native and parameters and is_direct() else None
 
 
 def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors | None:
@@ -81,21 +80,29 @@ def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[
 
 def takes(batches: Sequence[Batch]) -> bool:
     """Whether all of a step is one call of the module."""
-    return bool(batches) and all(b.native is not None and b.options.rule.kernel in _native.kernels() for b in batches)
+    for batch in batches:
+        if batch.native is None or batch.options.rule.kernel not in _KERNELS:
+            return False
+    return bool(batches)
 
 
-def step(batches: Sequence[Batch], found_inf: Tensor | None) -> None:
+def step(batches: Sequence[Batch], found_inf: Tensor | None) -> float | None:
     """Measure, factor and move, as `npgm.torch.step` does it."""
     if found_inf is not None and found_inf.item():
-        return
-    vectors = {"global": -1, "tensor": -1}
-    parts = []
+        return None
+    parts, written = [], []
     for batch in batches:
         options = batch.options
-        vector = vectors.get(options.scope, batch.group)
+        vector = batch.group if options.scope == "group" else -1
         parts.append((batch.native, _rule(options.rule), float(options.lr), vector, options.nonfinite == "skip"))
-        torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
-    _native.core().step(parts, grad_scale=_number(batches[0].grad_scale), threads=torch.get_num_threads())
+        written += batch.parameters
+        written += batch.momentum
+    torch.autograd.graph.increment_version(written)
+    grad_scale = batches[0].grad_scale
+    norm: float | None = _native.core().step(
+        parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads()
+    )
+    return norm
 
 
 def measure(batch: Batch) -> Norm:
@@ -140,7 +147,7 @@ def _number(grad_scale: Tensor | None) -> float:
 
 @functools.lru_cache
 def _rule(rule: Rule) -> _core.Rule:
-    if rule.kernel not in _native.kernels():  # of an isotropic φ, whose factor comes from elsewhere
+    if rule.kernel not in _KERNELS:  # of an isotropic φ, whose factor comes from elsewhere
         rule = rule._replace(kernel="", parameters=())
     result: _core.Rule = _native.core().Rule(*rule.encode())
     return result
