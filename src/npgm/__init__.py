@@ -6,7 +6,7 @@ Oikonomidis, Quan, Patrinos: Nonlinearly Preconditioned Gradient Methods: Moment
 NeurIPS 2025.
 """
 
-from npgm import kernels, problems, solvers, theory
+from npgm import kernels, problems, proximal, solvers, theory
 from npgm.kernels import (
     Artanh,
     Cosh,
@@ -52,6 +52,7 @@ __all__ = [
     "kernels",
     "minimize",
     "problems",
+    "proximal",
     "reference",
     "solvers",
     "theory",

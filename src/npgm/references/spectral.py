@@ -114,7 +114,7 @@ class Spectral(Reference):
             return restore(back(vector(self._isotropic, matrices, _MATRIX)))
 
         def function(x: Array) -> Array:
-            u, s, vt, finite = _decomposed(xp, x)
+            u, s, vt, finite = decomposed(xp, x)
             return xp.where(finite, _product(xp, u, entry.value(s), vt), xp.full_like(x, math.nan))
 
         def derivative(x: Array, v: Array) -> Array:
@@ -140,7 +140,7 @@ class Spectral(Reference):
         else:
 
             def function(x: Array) -> Array:
-                _, s, _, finite = _decomposed(xp, x)
+                _, s, _, finite = decomposed(xp, x)
                 values = xp.sum(term(s), axis=-1)
                 return xp.where(finite[..., 0, 0], values, xp.full_like(values, math.nan))
 
@@ -171,7 +171,7 @@ def _matrices(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, int, Callable
     return matrices, max(count - 2, 0), lambda result: back(xp.reshape(result, moved.shape))
 
 
-def _decomposed(xp: Namespace, x: Array) -> tuple[Array, Array, Array, Array]:
+def decomposed(xp: Namespace, x: Array) -> tuple[Array, Array, Array, Array]:
     """Return U, σ, Vᵀ, and where the matrix is finite, of shape (..., 1, 1); σ ends at the largest number."""
 
     def decompose(x: Array) -> tuple[Array, Array, Array, Array]:
@@ -208,7 +208,7 @@ def _derivative(
         root: whether to return the square root of the derivative.
         finite: whether an infinite slope counts as 0, as in automatic differentiation.
     """
-    u, s, vt, _ = _decomposed(xp, x)
+    u, s, vt, _ = decomposed(xp, x)
     symmetric, antisymmetric = _quotients(xp, entry, s)
     outside = xp.where(s == 0, entry.slope(xp.zeros_like(s)), entry.value(s) / one_if_zero(xp, s))
     factors = [symmetric, antisymmetric, outside[..., None, :]]

@@ -1,0 +1,149 @@
+"""The anisotropic proximal steps against their definition."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+import npgm
+from backends import JAX, TORCH
+from npgm import proximal
+
+SHAPE = (4, 3)
+FUNCTIONS = {
+    "l1": proximal.L1(0.7),
+    "box": proximal.Box(-0.5, 1.5),
+    "nonnegative": proximal.Nonnegative(),
+    "scalar-square": proximal.Scalar(lambda z: z * z, lambda z: 2.0 * z),
+    "scalar-barrier": proximal.Scalar(lambda z: z - np.log(z), lambda z: 1.0 - 1.0 / z, lower=0.0),
+    "scalar-abs": proximal.Scalar(np.abs, np.sign),
+    "l2": proximal.L2(0.9),
+    "group-l2": proximal.GroupL2(0.6),
+    "ball": proximal.Ball(2.0),
+    "set": proximal.ConvexSet(lambda y: y - y.mean()),
+    "nuclear": proximal.NuclearNorm(0.8),
+    "spectral-ball": proximal.SpectralBall(1.2),
+}
+KERNELS = ["cosh", "exp", "log", "mix4"]
+
+
+def known(g: proximal.Proximable, lift: str) -> bool:
+    try:
+        g.step(npgm.reference(f"{lift}-cosh"), np.zeros(SHAPE), 1.0)
+    except ValueError:
+        return False
+    return True
+
+
+PAIRS = [(name, lift) for name, g in FUNCTIONS.items() for lift in npgm.references.lifts if known(g, lift)]
+
+
+def test_which_steps_are_known():
+    every = {(name, "isotropic") for name in FUNCTIONS}
+    separable = {"l1", "box", "nonnegative", "scalar-square", "scalar-barrier", "scalar-abs", "l2", "group-l2", "ball"}
+    unitary = {"l2", "ball", "nuclear", "spectral-ball"}
+    assert set(PAIRS) == every | {(n, "separable") for n in separable} | {(n, "spectral") for n in unitary}
+
+
+def point(name: str, size: float, seed: int) -> np.ndarray:
+    """A point within reach of the domain of every g by φ of radius 1, as the points of a method are."""
+    rng = np.random.default_rng(seed)
+    y = size * rng.standard_normal(SHAPE)
+    return FUNCTIONS[name].prox(y, 1.0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("name", "lift"), PAIRS)
+def test_the_step_satisfies_the_inequality_that_defines_it(name, lift, kernel):
+    # z minimises g + γ φ((· - y)/γ) iff p = -∇φ((z - y)/γ) is a subgradient of g at z
+    g = FUNCTIONS[name]
+    rng = np.random.default_rng(0)
+    for size, lr, scale in [(1.0, 0.5, 1.0), (3.0, 0.1, 4.0), (0.2, 2.0, 0.3), (1e-3, 1.0, 1.0)]:
+        phi = npgm.reference(f"{lift}-{kernel}", scale=scale)
+        y = point(name, size, 1) - lr * phi.precondition(rng.standard_normal(SHAPE))
+        z = g.step(phi, y, lr)
+        assert math.isfinite(g(z))
+        p = -phi.gradient((z - y) / lr)
+        for distance in (1e-3, 0.1, 3.0):
+            for _ in range(10):
+                w = g.prox(z + distance * rng.standard_normal(SHAPE), 1e-9)  # of finite g
+                assert g(w) >= g(z) + np.sum(p * (w - z)) - 1e-9 * (1.0 + abs(g(z)) + np.abs(p).max() * distance)
+
+
+@pytest.mark.parametrize("lift", ["isotropic", "separable"])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_against_brute_force(lift, kernel):
+    phi, lr, y = npgm.reference(f"{lift}-{kernel}", scale=0.5), 0.8, np.array([0.3, -0.6])
+    grid = np.linspace(-1.0, 1.0, 401)
+    points = np.stack(np.meshgrid(grid, grid, indexing="ij"), axis=-1)
+    for g in (proximal.L1(0.3), proximal.L2(0.4), proximal.Box(-0.2, 0.1), proximal.Ball(0.4)):
+        z = g.step(phi, y, lr)
+        values = g(points, axis=-1) + lr * phi((points - y) / lr, axis=-1)
+        assert g(z) + lr * phi((z - y) / lr) <= values.min() + 1e-12
+        best = points[np.unravel_index(np.argmin(values), values.shape)]
+        np.testing.assert_allclose(z, best, atol=0.05)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_quadratic_kernel_makes_the_euclidean_step(name):
+    g, y = FUNCTIONS[name], point(name, 1.0, 2) + 0.3
+    for scale in (1.0, 4.0):
+        phi = npgm.reference("isotropic-quad", scale=scale)
+        np.testing.assert_allclose(g.step(phi, y, 0.7), g.prox(y, 0.7 / scale), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("name", "lift"), PAIRS)
+def test_points_of_a_batch_are_independent_and_have_their_own_stepsize(name, lift):
+    g, phi = FUNCTIONS[name], npgm.reference(f"{lift}-cosh", scale=0.5)
+    ys = np.stack([point(name, 1.0, seed) + 0.1 for seed in range(3)])
+    lrs = np.array([0.1, 1.0, 3.0])
+    if name == "set":
+        ys = ys - 0.1
+    together = g.step(phi, ys, lrs[:, None, None], axis=(1, 2))
+    for z, y, lr in zip(together, ys, lrs, strict=True):
+        np.testing.assert_allclose(z, g.step(phi, y, float(lr)), rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("backend", [TORCH, JAX], ids=lambda b: b.name)
+@pytest.mark.parametrize(("name", "lift"), [(n, lift) for n, lift in PAIRS if not n.startswith("scalar")])
+def test_array_libraries_agree(name, lift, backend):
+    g, phi, y = FUNCTIONS[name], npgm.reference(f"{lift}-cosh", scale=0.5), point(name, 1.0, 3) + 0.2
+    if name == "set":
+        y = y - 0.2
+    z = g.step(phi, backend.array(y.astype(np.float32)), 0.5)
+    assert backend.numpy(z).dtype == np.float32
+    np.testing.assert_allclose(backend.numpy(z), g.step(phi, y, 0.5), rtol=1e-4, atol=2e-5)
+
+
+def test_largest_singular_values_are_kept():
+    y = np.random.default_rng(0).standard_normal((5, 4))
+    u, s, vt = np.linalg.svd(y, full_matrices=False)
+    for lift in ("isotropic", "spectral"):
+        z = proximal.Rank(2).step(npgm.reference(f"{lift}-cosh"), y, 1.0)
+        np.testing.assert_allclose(z, (u[:, :2] * s[:2]) @ vt[:2], atol=1e-12)
+    assert proximal.Rank(2)(z) == 0.0
+    assert proximal.Rank(1)(z) == math.inf
+
+
+def test_what_cannot_be_reached_is_nan():
+    far = np.array([5.0, 0.0])
+    for lift in ("isotropic", "separable"):
+        assert np.isnan(proximal.Box(-1.0, 1.0).step(npgm.reference(f"{lift}-log"), far, 1.0)[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: proximal.L1(0.0), "weight must be positive and finite, not 0.0"),
+        (lambda: proximal.Box(1.0, 0.0), "lower must be at most upper, not 1.0 > 0.0"),
+        (lambda: proximal.GroupL2(1.0, along=0), "along must be a negative integer"),
+        (lambda: proximal.Ball(math.nan), "radius must be positive and finite, not nan"),
+        (lambda: proximal.Rank(0), "rank must be at least 1, not 0"),
+        (lambda: proximal.NuclearNorm().step(npgm.reference("isotropic-cosh"), np.ones(3), 1.0), "matrices"),
+    ],
+)
+def test_errors_name_what_is_wrong(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
