@@ -1,5 +1,6 @@
 # make reproduce   the paper's experiments at a size for two cores, with figures and tables
 # make test        linters, types and all tests
+# make docs        the site, in build/site
 # make wheel       a wheel for this system, as a package index takes it
 PYTHON ?= python3
 PRESET ?= cpu
@@ -7,7 +8,7 @@ PRESET ?= cpu
 EXPERIMENTS ?= matrix-factorization phase-retrieval
 BIN = .venv/bin
 
-.PHONY: reproduce test lint bench wheel clean
+.PHONY: reproduce test lint docs bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
@@ -19,6 +20,9 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 
 bench: .venv/experiments
 	$(BIN)/npgm bench --preset full

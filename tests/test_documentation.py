@@ -1,27 +1,68 @@
-"""The examples of the README run, and its links lead somewhere."""
+"""The code of the README and of the pages runs, their commands exist, their links lead somewhere, and the site builds."""
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import typer.main
+
+from npgm.cli import app
 
 ROOT = Path(__file__).parents[1]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
-PAGES = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for _, name, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
 
 
 @pytest.mark.parametrize(
-    "code", re.findall(r"```python\n(.*?)```", README, re.DOTALL), ids=["torch", "minimize", "certify"]
+    "page",
+    [page for page in PAGES if page.name != "CONTRIBUTING.md" and blocks(page, "python")],  # whose parts are excerpts
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_the_examples_of_the_readme_run(code):
-    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path):
+    code = "\n".join(blocks(page, "python"))
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+@each_page
+def test_commands_and_their_options_exist(page):
+    text = page.read_text(encoding="utf-8")
+    commands = typer.main.get_command(app).commands
+    for line in re.findall(r"`npgm ([^`\n]+)`", text) + re.findall(r"^(?:    )?npgm (.+)$", text, re.MULTILINE):
+        words = line.split("#")[0].split()
+        command = commands.get(words[0])
+        if words[0].startswith("-"):
+            continue
+        assert command is not None, line
+        if hasattr(command, "commands") and len(words) > 1:
+            command = command.commands[words[1]]
+        options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+        for word in words[1:]:
+            if word.startswith("--"):
+                assert word.split("=")[0] in options, line
+
+
+@each_page
 def test_links_to_files_lead_somewhere(page):
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_warning(tmp_path):
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "npgm.torch.IHGD" in (tmp_path / "api" / "torch" / "index.html").read_text(encoding="utf-8")
