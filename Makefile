@@ -1,5 +1,7 @@
 # make reproduce   the paper's experiments at a size for two cores, with figures and tables
 # make test        linters, types and all tests
+# make quick       what takes a minute of them
+# make test-machines   all tests as on other processors, with 1 and 4 threads, and on a busy machine
 # make docs        the site, in build/site
 # make wheel       a wheel for this system, as a package index takes it
 PYTHON ?= python3
@@ -8,13 +10,22 @@ PRESET ?= cpu
 EXPERIMENTS ?= matrix-factorization phase-retrieval
 BIN = .venv/bin
 
-.PHONY: reproduce test lint docs bench wheel clean
+# further arguments of pytest, such as ARGS="--randomly-seed=1234 -n0", which repeats the order that a run has printed
+ARGS ?=
+
+.PHONY: reproduce test quick test-machines lint docs bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
 
 test: .venv/dev lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+quick: .venv/dev
+	$(BIN)/python -m pytest -n auto -m 'not slow' $(ARGS)
+
+test-machines: .venv/dev
+	$(BIN)/python tests/machines.py -n auto $(ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .

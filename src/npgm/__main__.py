@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line, or say what it needs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import ends without a traceback
     try:
         from npgm.cli import app
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("npgm"):
             raise
         sys.exit(f"npgm: the command line needs the package {error.name}; install npgm[experiments]")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     app()
 
 

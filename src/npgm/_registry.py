@@ -1,21 +1,116 @@
-"""One way to enter a class in a registry."""
+"""Registries: classes by name, of npgm, of a user's own code, and of installed packages."""
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+import warnings
+from collections.abc import Callable, Iterator, MutableMapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+_all: list[Registry[Any]] = []
 
 
-def enter(registry: dict[str, Any], cls: Any, kind: str) -> None:
-    """Enter a class under its ``key``; a class that is defined again, as in a notebook, takes its own place.
+class Registry(MutableMapping[str, T], Generic[T]):
+    """Classes or functions by name.
 
-    Raises:
-        ValueError: if another class holds the key already, be it of the same name in another module.
+    A package enters its own by naming a module as an entry point of the registry's group: the module is imported at
+    the first look for what is not there yet, or at all that is.
+
+    Args:
+        kind: what is registered, in words.
+        module: the module whose attribute ``registry`` this is.
+        group: the group of entry points.
     """
-    taken = registry.get(cls.key)
-    if taken is not None and _path(taken) != _path(cls):
-        raise ValueError(f"the {kind} key {cls.key!r} is taken by {_path(taken)}; give {_path(cls)} another")
-    registry[cls.key] = cls
+
+    def __init__(self, kind: str, module: str, group: str) -> None:
+        self.kind, self.group = kind, group
+        self._module = module
+        self._entries: dict[str, T] = {}
+        self._discovered = False
+        _all.append(self)
+
+    def enter(self, key: str, entry: T) -> None:
+        """Enter what is to have a name; a class that is defined again, as in a notebook, takes its own place.
+
+        Raises:
+            ValueError: if another class holds the key already, be it of the same name in another module.
+        """
+        taken = self._entries.get(key)
+        if taken is not None and _path(taken) != _path(entry):
+            raise ValueError(f"the {self.kind} key {key!r} is taken by {_path(taken)}; give {_path(entry)} another")
+        self._entries[key] = entry
+
+    def __getitem__(self, key: str) -> T:
+        if key not in self._entries:
+            self._discover()
+        return self._entries[key]
+
+    def __setitem__(self, key: str, entry: T) -> None:
+        self._entries[key] = entry
+
+    def __delitem__(self, key: str) -> None:
+        del self._entries[key]
+
+    def __iter__(self) -> Iterator[str]:
+        self._discover()
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        self._discover()
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return repr(dict(self))
+
+    def __reduce__(self) -> Any:
+        return _registry_of, (self._module,)
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True  # before the imports, which may look here
+        discover(self.group, EntryPoint.load)
 
 
-def _path(cls: Any) -> str:
-    return f"{cls.__module__}.{cls.__qualname__}"
+def discover(group: str, load: Callable[[EntryPoint], R]) -> list[R]:
+    """Return what a function makes of each entry point of a group; one with which it fails is a warning."""
+    made = []
+    for entry_point in entry_points(group=group):
+        try:
+            made.append(load(entry_point))
+        except Exception as error:  # noqa: BLE001  whatever is wrong in another package, npgm works without it
+            what = f"the entry point {entry_point.name!r} of {group} ({entry_point.value})"
+            warnings.warn(f"{what} cannot be loaded: {error!r}", RuntimeWarning, stacklevel=3)
+    return made
+
+
+Extensions = list[tuple[Registry[Any], dict[str, Any]]]
+
+
+def extensions() -> Extensions:
+    """Return what the registries hold beside npgm's own, to be handed to another process."""
+    found = ((registry, {k: v for k, v in registry._entries.items() if not _own(v)}) for registry in _all)
+    return [(registry, entries) for registry, entries in found if entries]
+
+
+def extend(extensions: Extensions) -> None:
+    """Enter in this process what `extensions` has found in another one."""
+    for registry, entries in extensions:
+        registry._entries.update(entries)
+
+
+def _registry_of(module: str) -> Registry[Any]:
+    registry: Registry[Any] = importlib.import_module(module).registry
+    return registry
+
+
+def _own(entry: Any) -> bool:
+    return str(getattr(entry, "__module__", type(entry).__module__)).partition(".")[0] == "npgm"
+
+
+def _path(entry: Any) -> str:
+    return f"{entry.__module__}.{entry.__qualname__}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any
 
@@ -46,11 +46,11 @@ def count(name: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
-def choice(name: str, value: Any, accepted: Iterable[str]) -> str:
+def choice(name: str, value: Any, accepted: Collection[str]) -> str:
     """Return ``value`` if it is one of ``accepted``, or raise an error that lists them."""
+    if isinstance(value, str) and value in accepted:
+        return value
     accepted = sorted(accepted)
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, one of {', '.join(accepted)}, not {value!r}")
-    if value not in accepted:
-        raise ValueError(f"unknown {name} {value!r}; accepted: {', '.join(accepted)}")
-    return value
+    raise ValueError(f"unknown {name} {value!r}; accepted: {', '.join(accepted)}")

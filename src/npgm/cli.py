@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,14 +16,20 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table
 
-from npgm import _validate, experiments, kernels, problems, references
+from npgm import __version__, _validate, experiments, kernels, problems, references
 from npgm.bench.cases import DTYPES, PRESETS, SETS
-from npgm.data import DataError
+from npgm.data import DataError, cache_dir, registry
 from npgm.data import load as load_data
 from npgm.experiments import certification, figures, ranks, tuning
 from npgm.experiments.certification import ESTIMATED, METHODS, Certified
+from npgm.experiments.report import claim_rows
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, help=__doc__)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Nonlinearly preconditioned gradient methods: the paper's experiments, certificates, benchmarks and data.",
+)
 data = typer.Typer(no_args_is_help=True, help="The data sets.")
 app.add_typer(data, name="data")
 
@@ -36,11 +44,44 @@ _LEGEND = (
     f"{', '.join(f'{lift}-KEY' for lift in references.lifts)}."
 )
 
-ExperimentName = Annotated[str, typer.Argument(help=f"One of: {', '.join(experiments.names())}; or all.")]
+ExperimentName = Annotated[
+    str,
+    typer.Argument(
+        help=f"One of: {', '.join(experiments.names())}; a TOML file of your own, such as ./my.toml; or all.",
+        autocompletion=lambda: [*experiments.names(), "all"],
+    ),
+]
 Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
 Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
 Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"npgm {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that registers kernels, methods or problems of yours; repeatable."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Import the modules that a user names, from the current folder or wherever Python finds them."""
+    if modules and (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    for module in modules or ():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            _complain(f"--import {module}: {error}")
+            raise typer.Exit(2) from None
 
 
 @app.command()
@@ -77,7 +118,7 @@ def reproduce(
             if ranks.leads():  # the report says why there are no runs
                 experiments.write_report(spec, preset, experiments.Store.of(spec, output))
             raise
-        return experiments.write_report(spec, preset, store) if ranks.leads() else []
+        return _reported(spec, preset, store) if ranks.leads() else []
 
     console.quiet = not ranks.leads()
     _each(experiment, work, overview=output if ranks.leads() else None)
@@ -102,7 +143,9 @@ def tune(
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
         tuned = tuning.tune(spec, preset, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
-        return tuning.write_table(spec, preset, output, tuned)
+        paths = tuning.write_table(spec, preset, output, tuned)
+        console.print(Markdown(paths[0].read_text(encoding="utf-8")))
+        return paths
 
     _each(experiment, work)
 
@@ -115,17 +158,20 @@ def report(
 ) -> None:
     """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
 
-    def work(name: str) -> list[list[Path]]:
-        spec = experiments.load(name)
-        store = experiments.Store.of(spec, output)
-        presets = [results.preset for results in experiments.recorded(spec, store)] if preset is None else [preset]
-        return [experiments.write_report(spec, chosen, store) for chosen in presets]
+    def work() -> None:
+        specs = [experiments.load(name) for name in _chosen(experiment)]
+        stores = [experiments.Store.of(spec, output) for spec in specs]
+        if not any(store.begun for store in stores):
+            raise FileNotFoundError(f"{output} holds no results of {experiment}; reproduce it first")
+        for spec, store in zip(specs, stores, strict=True):
+            if store.begun:
+                presets = [done.preset for done in experiments.recorded(spec, store)] if preset is None else [preset]
+                for chosen in presets:
+                    _show(_reported(spec, chosen, store))
+        if experiment == "all":
+            _show(experiments.write_overview(output))
 
-    for name in _chosen(experiment):
-        for paths in _guarded(partial(work, name)):
-            _show(paths)
-    if experiment == "all":
-        _show(_guarded(partial(experiments.write_overview, output)))
+    _guarded(work)
 
 
 @app.command("kernels")
@@ -268,6 +314,16 @@ def bench(
         raise typer.Exit(130)
 
 
+@data.command("list")
+def list_data() -> None:
+    """List the data sets, and which of them are in the cache."""
+    table = _table("name", "in the cache", "what it is", wrapped=("what it is",))
+    for key, dataset in sorted(registry.items()):
+        cached = (cache_dir() / f"{key}.npz").is_file()
+        table.add_row(key, "yes" if cached else "no", (dataset.__doc__ or "").partition("\n")[0])
+    console.print(table)
+
+
 @data.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="The data set.")],
@@ -332,9 +388,22 @@ def _complain(error: object) -> None:
     Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False)
 
 
+def _reported(spec: experiments.Experiment, preset: str, store: experiments.Store) -> list[Path]:
+    """Write a report, print the verdicts, and return the report's files."""
+    results = experiments.Results(spec, preset, store)
+    paths = experiments.write_report(spec, preset, store)
+    console.print(f"{spec.title} ({results.extent})", style="bold", highlight=False)
+    table = _table("verdict", "of", "the paper says", wrapped=("of", "the paper says"))
+    for claim in spec.claims:
+        for row in claim_rows(results, claim):
+            sentence, verdict, of, *_ = row
+            table.add_row(verdict, of, sentence)
+    if spec.claims:
+        console.print(table)
+    return paths
+
+
 def _show(paths: list[Path]) -> None:
-    """Print a report and the paths of its files."""
-    if paths:
-        console.print(Markdown(paths[0].read_text(encoding="utf-8")))
+    """Print the paths of files."""
     for path in paths:
         console.print(str(path), soft_wrap=True, markup=False, highlight=False)

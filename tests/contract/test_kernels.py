@@ -44,37 +44,38 @@ def allowed(backend, name):
 
 @each_kernel
 @each_backend
-@pytest.mark.parametrize("name", PRIMAL + DUAL)
-def test_float32_has_full_accuracy_over_its_whole_range(kernel, backend, name):
-    x = points(kernel, name, np.float32)
-    got = getattr(kernel, name)(backend.array(x))
-    assert backend.numpy(got).dtype == np.float32
-    assert ulps(backend.numpy(got), getattr(kernel, name)(x.astype(np.float64)), np.float32) <= allowed(backend, name)
+def test_float32_has_full_accuracy_over_its_whole_range(kernel, backend):
+    for name in PRIMAL + DUAL:
+        x = points(kernel, name, np.float32)
+        got = backend.numpy(getattr(kernel, name)(backend.array(x)))
+        want = getattr(kernel, name)(x.astype(np.float64))
+        assert got.dtype == np.float32
+        assert ulps(got, want, np.float32) <= allowed(backend, name)
 
 
 @each_kernel
 @pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
-@pytest.mark.parametrize("name", PRIMAL + DUAL)
-def test_every_backend_agrees_with_numpy_in_float64(kernel, backend, name):
-    x = points(kernel, name, np.float64)
-    got = backend.numpy(getattr(kernel, name)(backend.array(x)))
-    assert ulps(got, getattr(kernel, name)(x), np.float64) <= allowed(backend, name)
+def test_every_backend_agrees_with_numpy_in_float64(kernel, backend):
+    for name in PRIMAL + DUAL:
+        x = points(kernel, name, np.float64)
+        got = backend.numpy(getattr(kernel, name)(backend.array(x)))
+        assert ulps(got, getattr(kernel, name)(x), np.float64) <= allowed(backend, name)
 
 
 @each_kernel
 @each_backend
-@pytest.mark.parametrize("name", PRIMAL + DUAL)
-def test_low_precision_is_float32_rounded_once(kernel, backend, name):
-    for dtype in backend.low_precision:
-        x = backend.array(
-            np.array([-0.75, -0.01, 0.0, 0.25, 0.5], dtype=np.float32) * np.float32(min(kernel.radius, 1.0))
-        )
-        low = x.astype(dtype) if hasattr(x, "astype") else x.to(dtype)
-        wide = low.astype(np.float32) if hasattr(low, "astype") else low.float()
-        got, want = getattr(kernel, name)(low), getattr(kernel, name)(wide)
-        assert got.dtype == low.dtype
-        rounded = want.astype(dtype) if hasattr(want, "astype") else want.to(dtype)
-        assert bool((got == rounded).all())
+def test_low_precision_is_float32_rounded_once(kernel, backend):
+    for name in PRIMAL + DUAL:
+        for dtype in backend.low_precision:
+            x = backend.array(
+                np.array([-0.75, -0.01, 0.0, 0.25, 0.5], dtype=np.float32) * np.float32(min(kernel.radius, 1.0))
+            )
+            low = x.astype(dtype) if hasattr(x, "astype") else x.to(dtype)
+            wide = low.astype(np.float32) if hasattr(low, "astype") else low.float()
+            got, want = getattr(kernel, name)(low), getattr(kernel, name)(wide)
+            assert got.dtype == low.dtype
+            rounded = want.astype(dtype) if hasattr(want, "astype") else want.to(dtype)
+            assert bool((got == rounded).all())
 
 
 @each_kernel
@@ -224,8 +225,8 @@ def test_nan_and_infinity_are_not_hidden(kernel):
             assert np.isnan(getattr(kernel, name)(np.array(np.nan)))
 
 
-@each_kernel
 @pytest.mark.parametrize("bad", [np.array([1, 2]), np.array([1j]), np.array(["a"]), "a", None, [1, 2]])
+@pytest.mark.parametrize("kernel", [kernels.Cosh(), kernels.Power(3.0)], ids=repr)
 def test_arguments_that_are_not_real_floats_are_refused(kernel, bad):
     with pytest.raises(TypeError, match="real floating-point dtype"):
         kernel.precondition(bad)

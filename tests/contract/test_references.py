@@ -55,20 +55,20 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
 
 @each_name
 @pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
-@pytest.mark.parametrize("y", [[0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0]], ids=str)
-def test_hessian_vector_product_agrees_with_autograd(name, backend, y):
+def test_hessian_vector_product_agrees_with_autograd(name, backend):
     phi = npgm.reference(name, scale=3.0)
-    y, v = np.array(y), np.array([1.0, 2.0, -3.0])
-    if np.isinf(phi.curvature_at_zero):
-        y = np.where(y == 0, 0.1, y)
-    product = phi.conjugate_hvp(y, v)
-    jacobian = backend.jacobian(phi.precondition, backend.array(y))
-    np.testing.assert_allclose(jacobian @ v, product, rtol=1e-9, atol=1e-9 * np.max(np.abs(product)))
-    root = phi.conjugate_hessian(y, root=True)
-    twice = root(root(v))
-    np.testing.assert_allclose(twice, product, rtol=1e-12, atol=1e-12 * np.max(np.abs(product)))
-    gradient = backend.jacobian(phi.conjugate, backend.array(y))
-    np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
+    for y in ([0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0]):
+        y, v = np.array(y), np.array([1.0, 2.0, -3.0])
+        if np.isinf(phi.curvature_at_zero):
+            y = np.where(y == 0, 0.1, y)
+        product = phi.conjugate_hvp(y, v)
+        jacobian = backend.jacobian(phi.precondition, backend.array(y))
+        np.testing.assert_allclose(jacobian @ v, product, rtol=1e-9, atol=1e-9 * np.max(np.abs(product)))
+        root = phi.conjugate_hessian(y, root=True)
+        twice = root(root(v))
+        np.testing.assert_allclose(twice, product, rtol=1e-12, atol=1e-12 * np.max(np.abs(product)))
+        gradient = backend.jacobian(phi.conjugate, backend.array(y))
+        np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
 
 
 @each_name
@@ -115,20 +115,20 @@ def test_zero_maps_to_zero_and_nan_stays(name, backend):
 
 @each_name
 @each_backend
-@pytest.mark.parametrize("shape", [(0,), (2, 0), (0, 3)], ids=str)
-def test_a_vector_of_no_entries_is_zero(name, backend, shape):
+def test_a_vector_of_no_entries_is_zero(name, backend):
     phi = npgm.reference(name, scale=2.0)
-    x = backend.array(np.zeros(shape))
-    for function in (phi.precondition, phi.gradient):
-        assert function(x).shape == function(x, axis=-1).shape == shape
-    for function in (phi, phi.conjugate, phi.stationarity):
-        assert float(function(x)) == 0.0
-        assert function(x).dtype == x.dtype
-        per_row = backend.numpy(function(x, axis=-1))
-        assert per_row.shape == shape[:-1]
-        assert (per_row == 0).all()
-    if np.isfinite(phi.curvature_at_zero):
-        assert phi.conjugate_hvp(x, x).shape == shape
+    for shape in ((0,), (2, 0), (0, 3)):
+        x = backend.array(np.zeros(shape))
+        for function in (phi.precondition, phi.gradient):
+            assert function(x).shape == function(x, axis=-1).shape == shape
+        for function in (phi, phi.conjugate, phi.stationarity):
+            assert float(function(x)) == 0.0
+            assert function(x).dtype == x.dtype
+            per_row = backend.numpy(function(x, axis=-1))
+            assert per_row.shape == shape[:-1]
+            assert (per_row == 0).all()
+        if np.isfinite(phi.curvature_at_zero):
+            assert phi.conjugate_hvp(x, x).shape == shape
 
 
 def near(got, want, rtol=1e-14):

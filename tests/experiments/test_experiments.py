@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+import dying
 from npgm import experiments
 from npgm.experiments import summary
 from npgm.experiments.solving.experiment import SolvingPreset
@@ -31,8 +32,9 @@ def smoke(tmp_path_factory):
     return output, done.stdout
 
 
-def without_clock(frame: pl.DataFrame) -> pl.DataFrame:
-    return frame.drop("seconds")
+def assert_same(runs: pl.DataFrame, others: pl.DataFrame) -> None:
+    """Up to the last bits of BLAS, which with some kernels depend on where the arrays lie in memory."""
+    assert_frame_equal(runs.drop("seconds"), others.drop("seconds"), rel_tol=1e-7, abs_tol=1e-9)
 
 
 def test_reproduce_writes_histories_report_and_figures(smoke):
@@ -103,20 +105,14 @@ RUN = (
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path, how):
     whole = experiments.run(small(), "smoke", tmp_path / "whole", jobs=1)
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "broken")], start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
     runs = tmp_path / "broken" / "matrix-factorization" / "runs"
-    while len(list(runs.glob("*.parquet"))) < 4:
-        assert process.poll() is None
-        time.sleep(0.005)
-    os.killpg(process.pid, how)
-    assert process.wait() != 0
+    assert dying.run(RUN, tmp_path / "broken", how=how, when=runs, parquet=4) != 0
     kept = {p: p.stat().st_mtime_ns for p in runs.glob("*.parquet")}
     assert 4 <= len(kept) < 18
     resumed = experiments.run(small(), "smoke", tmp_path / "broken", jobs=2)
     assert {p: p.stat().st_mtime_ns for p in kept} == kept
     everything = small().runs("smoke")
-    assert_frame_equal(without_clock(resumed.read(everything)), without_clock(whole.read(everything)), check_exact=True)
+    assert_same(resumed.read(everything), whole.read(everything))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +128,7 @@ def test_a_command_says_how_to_go_on_after_an_interruption(tmp_path, command, ex
         time.sleep(0.05)
     time.sleep(1.0)
     process.send_signal(signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=600)
     assert process.returncode == 130
     assert "the finished runs are kept, and the same command goes on from there" in printed
 
@@ -186,7 +182,7 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
     )
     three = experiments.run(experiment, "smoke", tmp_path / "three", jobs=1).read(experiment.runs("one"))
     one = experiments.run(experiment, "one", tmp_path / "one", jobs=1).read(experiment.runs("one"))
-    assert_frame_equal(without_clock(three), without_clock(one), check_exact=True)
+    assert_same(three, one)
     report = experiments.write_report(
         experiment, "smoke", experiments.Store(tmp_path / "three" / "phase-retrieval" / "runs")
     )

@@ -81,7 +81,7 @@ method = "GD"
         ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: best"),
         ("[presets.smoke]", '[readings]\nrank = ["two"]\n[presets.smoke]', r"readings\.rank must have 2 entries, one for each value"),
         ("[presets.smoke]", '[readings]\nx = ["two"]\n[presets.smoke]', "unknown setting 'x'; accepted: rank"),
-        ('title = "t"', 'titel = "t"', "the experiment has no key 'titel'; accepted: key, title"),
+        ('title = "t"', 'titel = "t"', "the experiment has no key 'titel'; accepted: key, file, title"),
         ('title = "t"', 'title = ', "Invalid value"),
     ],
 )  # fmt: skip

@@ -2,12 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import dying
 from npgm import cli, data, experiments
 from npgm.experiments import catalogue
 from npgm.experiments.solving import instances
@@ -287,13 +286,9 @@ def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_p
 @pytest.mark.slow
 def test_a_killed_tuning_goes_on_to_the_same_end_and_computes_nothing_again(done, tmp_path, monkeypatch):
     _, tuned, computed = done
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)], start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    while len(runs_in(tmp_path)) < len(computed) // 2:
-        assert process.poll() is None
-        time.sleep(0.002)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    runs = tmp_path / "tiny" / "runs"
+    status = dying.run(RUN, tmp_path, how=signal.SIGKILL, when=runs, parquet=len(computed) // 2)
+    assert status == -signal.SIGKILL
     kept = runs_in(tmp_path)
     assert len(kept) < len(computed)
     further = counted(monkeypatch)

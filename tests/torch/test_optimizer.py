@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import importlib
 import io
+import itertools
 import pickle
 import subprocess
 import sys
@@ -29,6 +30,10 @@ from npgm.kernels import register, registry
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
 
 NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", SNGD: "separable-log"}
+
+
+TWO = ["isotropic-cosh", "separable-log"]
+"""Of each lift one, where what is tested is not the kernel."""
 
 
 def parameters(dtype=torch.float64):
@@ -162,10 +167,12 @@ class NoSynchronisation(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("scope", ["global", "tensor"])
-@pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
+@pytest.mark.parametrize(
+    ("name", "scope", "nonfinite"),
+    [(name, "global", "skip") for name in references.names("isotropic", "separable")]
+    + list(itertools.product(TWO, ["global", "tensor"], ["propagate", "skip"])),
+)
 def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite):
     params = parameters()
     options = {"foreach": foreach, "scope": scope, "nonfinite": nonfinite, "weight_decay": 0.1, "capturable": True}
@@ -192,10 +199,12 @@ class NoHost(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("scope", ["global", "tensor"])
-@pytest.mark.parametrize("scale", [0.5, 2.0])
+@pytest.mark.parametrize(
+    ("name", "scope", "scale"),
+    [(name, "global", 0.5) for name in references.names("isotropic", "separable")]
+    + list(itertools.product(TWO, ["global", "tensor"], [0.5, 2.0])),
+)
 def test_a_step_copies_nothing_from_the_host(name, foreach, scope, scale):
     params = [torch.ones(3, 2, device="meta", requires_grad=True) for _ in range(2)]
     phi = npgm.reference(name, scale=scale)
@@ -219,9 +228,11 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
-@pytest.mark.parametrize("scope", ["global", "tensor"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("name", "scope", "dtype"),
+    [(name, "global", torch.float32) for name in references.names("isotropic", "separable")]
+    + list(itertools.product(TWO, ["global", "tensor"], [torch.float32, torch.bfloat16])),
+)
 def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype):
     counts = []
     for n in (2, 200):
@@ -682,9 +693,11 @@ def test_averaged_models():
     torch.testing.assert_close(average.module.weight.detach(), torch.stack(seen).mean(0))
 
 
-@pytest.mark.parametrize("name", references.names("isotropic", "separable"))
 @pytest.mark.parametrize(
-    "options", [{}, {"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}], ids=str
+    ("name", "options"),
+    [(name, {}) for name in references.names("isotropic", "separable")]
+    + list(itertools.product(TWO, [{"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}])),
+    ids=str,
 )
 def test_autograd_goes_through_two_steps(name, options):
     def steps(x, y, first, second, momentum, lr):

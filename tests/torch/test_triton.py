@@ -30,7 +30,7 @@ from npgm.torch.triton import driver, loops
 ON_DEVICE = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_DEVICE else "cpu")
 KERNELS = [registry[key] for key in sorted(driver.KERNELS)]
-NAMES = [name for name in references.names() if name.startswith("isotropic") or type(npgm.reference(name).kernel) in KERNELS]  # fmt: skip
+NAMES = [name for name in references.names("isotropic", "separable") if name.startswith("isotropic") or type(npgm.reference(name).kernel) in KERNELS]  # fmt: skip
 BLOCK = driver.BLOCK
 SHAPES = [(3, 4), (), (0, 2), (2, 3, 4, 4), (30, 67), (BLOCK + 5,)]
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
@@ -109,8 +109,12 @@ def assert_close(got, want, dtype):
         )
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [(name, torch.float32) for name in NAMES]
+    + [(name, dtype) for name in ("isotropic-cosh", "separable-log") for dtype in DTYPES],
+    ids=str,
+)
 def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, launches):
     # each step of a low precision starts from a number that was rounded
     steps = 1 if dtype.itemsize == 2 else 2
@@ -227,7 +231,7 @@ class NothingIsRead(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
 def test_nothing_is_read_on_the_host(name, nonfinite):
     params = [p.requires_grad_() for p in tensors(SHAPES[:3], torch.float32)]

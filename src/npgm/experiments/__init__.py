@@ -3,9 +3,9 @@
 from npgm.experiments.catalogue import load, names
 from npgm.experiments.overview import write_overview
 from npgm.experiments.report import write_report
-from npgm.experiments.results import recorded
+from npgm.experiments.results import Results, recorded
 from npgm.experiments.runner import run
 from npgm.experiments.spec import Experiment
 from npgm.experiments.store import Store
 
-__all__ = ["Experiment", "Store", "load", "names", "recorded", "run", "write_overview", "write_report"]
+__all__ = ["Experiment", "Results", "Store", "load", "names", "recorded", "run", "write_overview", "write_report"]

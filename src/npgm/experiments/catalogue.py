@@ -1,4 +1,4 @@
-"""The experiments of the package: the TOML files of `specs`, read and checked.
+"""The experiments: the TOML files of `specs`, of installed packages and of users, read and checked.
 
 What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
 a text by what its ``dataset`` is.
@@ -7,11 +7,13 @@ a text by what its ``dataset`` is.
 from __future__ import annotations
 
 import tomllib
-from dataclasses import fields
+from dataclasses import fields, replace
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
 from npgm import _validate, data
+from npgm._registry import discover
 from npgm.experiments import claims
 from npgm.experiments.spec import Claim, Experiment, MethodSpec
 
@@ -21,17 +23,35 @@ T = TypeVar("T")
 
 
 def names() -> list[str]:
-    """Return the experiments that can be loaded."""
-    return sorted(path.stem for path in SPECS.glob("*.toml"))
+    """Return the experiments that can be loaded by name: those of npgm, and of installed packages.
+
+    A package enters its own by naming one of its packages, in which the TOML files are, as an entry point of the group
+    ``npgm.experiments``.
+    """
+    return sorted(_paths())
 
 
-def load(name: str) -> Experiment:
-    """Read an experiment of the package.
+def load(name: str | Path) -> Experiment:
+    """Read an experiment by its name, or from a TOML file by its path.
 
     Raises:
         ValueError: if there is none of that name, or its file is not as it should be, with the key at fault.
+        OSError: if the file cannot be read.
     """
-    return parse(SPECS / f"{_validate.choice('experiment', name, names())}.toml")
+    paths = _paths()
+    if isinstance(name, Path) or name.endswith(".toml"):
+        path = Path(name)
+        taken = paths.get(path.stem)
+        if taken is not None and path.resolve() != taken.resolve():
+            raise ValueError(f"{path}: there is an experiment {path.stem!r} already; give the file another name")
+        return parse(path) if taken else replace(parse(path), file=str(path))
+    return parse(paths[_validate.choice("experiment", name, paths)])
+
+
+def _paths() -> dict[str, Path]:
+    found = (*discover("npgm.experiments", lambda named: [*files(named.value).iterdir()]), SPECS.iterdir())
+    paths = (Path(str(entry)) for folder in found for entry in folder)
+    return {path.stem: path for path in paths if path.suffix == ".toml"}
 
 
 def parse(path: Path) -> Experiment:

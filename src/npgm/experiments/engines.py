@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import cloudpickle
 from joblib import Parallel, delayed
 
-from npgm import _validate, data
+from npgm import _registry, _validate, data
 from npgm.experiments import ranks
 from npgm.experiments.spec import Experiment, Resources, Run
 
@@ -52,8 +55,9 @@ class Local(Engine):
 
     def map(self, function: Function[R], units: Sequence[list[Run]]) -> Iterator[R]:
         """Yield the results of a call for each unit, as they are done; raises what a call raises."""
+        call = function if self.workers == 1 else partial(_extended, _packed(by_value=False), function)
         parallel = Parallel(n_jobs=self.workers, return_as="generator_unordered")
-        yield from parallel(delayed(function)(unit, self._resources) for unit in units)
+        yield from parallel(delayed(call)(unit, self._resources) for unit in units)
 
     def everywhere(self, function: Function[None], unit: list[Run]) -> None:
         """Make one call."""
@@ -76,7 +80,8 @@ class Dask(Engine):
         """Yield the results of a call for each unit, as they are done; raises what a call raises."""
         from distributed import as_completed
 
-        futures = self._client.map(partial(_alone, function, self._device), units, pure=False)
+        call = partial(_extended, _packed(by_value=True), function)
+        futures = self._client.map(partial(_alone, call, self._device), units, pure=False)
         for future in as_completed(futures, loop=self._client.loop):
             yield future.result()
 
@@ -150,6 +155,31 @@ def _check_versions(client: Client, packages: Sequence[str]) -> None:
         for name in packages:
             if (there := worker["packages"][name]) != here[name]:
                 raise ValueError(f"the worker {address} has {name} {there}, and this process {here[name]}")
+
+
+def _packed(*, by_value: bool) -> bytes:
+    """Return, pickled, what the registries of this process hold beside npgm's own.
+
+    Args:
+        by_value: with the code, so that those who read it need not have the modules.
+    """
+    found = _registry.extensions()
+    names = {entry.__module__ for _, entries in found for entry in entries.values()} if by_value else set()
+    modules = [sys.modules[name] for name in names - {"__main__"} if name in sys.modules]
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        packed: bytes = cloudpickle.dumps(found)
+    finally:
+        for module in modules:
+            cloudpickle.unregister_pickle_by_value(module)
+    return packed
+
+
+def _extended(extensions: bytes, function: Function[R], unit: list[Run], resources: Resources) -> R:
+    """Make a call where the registries hold what they hold in the process that asks for it."""
+    _registry.extend(pickle.loads(extensions))
+    return function(unit, resources)
 
 
 def _alone(function: Function[R], device: str, unit: list[Run]) -> R:

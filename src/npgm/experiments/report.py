@@ -58,11 +58,12 @@ def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
 
 def _sections(results: Results) -> Iterable[str]:
     experiment, preset = results.experiment, results.preset
+    arguments = f"{experiment.argument} --preset {preset}"
     yield f"# {experiment.title}"
     yield (
         f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
-        f"Reproduce with `npgm reproduce {experiment.key} --preset {preset}`; this report alone is written anew, from "
-        f"the runs that are kept, by `npgm report {experiment.key} --preset {preset}`."
+        f"Reproduce with `npgm reproduce {arguments}`; this report alone is written anew, from the runs that are kept, "
+        f"by `npgm report {arguments}`."
     )
     if results.none:
         yield f"**No run is done: {results.reason}.**"

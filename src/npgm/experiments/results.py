@@ -84,10 +84,7 @@ class Results:
             if self.none:
                 verdicts[words] = Verdict(self.reason, "not run")
                 continue
-            verdict = claims.decide(experiment, claim, at(self.summary, setting))
-            if inconclusive and verdict.holds != "not run":
-                verdict = Verdict(f"{inconclusive}, which decides nothing: {verdict.measured}", "undecided")
-            verdicts[words] = verdict
+            verdicts[words] = claims.decide(experiment, claim, at(self.summary, setting), inconclusive)
         return verdicts
 
 

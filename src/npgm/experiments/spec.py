@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import platform
+import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -133,6 +134,9 @@ class Experiment(ABC):
     """
 
     key: str
+    """Its name, and that of the folder of its results."""
+    file: str | None = None
+    """The file that it was read from, if it was not found by its name."""
     title: str
     source: str = ""
     """The place in the paper; empty if it has no such experiment."""
@@ -240,6 +244,11 @@ class Experiment(ABC):
         packages = ", ".join(f"{name} {version(name)}" for name in ("npgm", *self.packages))
         system = f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores"
         return f"Python {platform.python_version()}, {packages} on {system}"
+
+    @property
+    def argument(self) -> str:
+        """What the commands take to find the experiment."""
+        return self.key if self.file is None else shlex.quote(self.file)
 
     def grid(self) -> list[Setting]:
         """Return every combination of the settings' values."""

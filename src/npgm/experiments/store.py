@@ -28,6 +28,11 @@ class Store:
         """Return the store of an experiment in the folder of all results."""
         return cls(output / experiment.key / "runs")
 
+    @property
+    def begun(self) -> bool:
+        """Whether any run was done or attempted."""
+        return self.folder.is_dir()
+
     def path(self, run: Run) -> Path:
         """Return the file of a run, whether it is there or not."""
         return self.folder / f"{run.key}.parquet"

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, TypeVar
 
 from npgm._array import Array, Namespace, elementwise
-from npgm._registry import enter
+from npgm._registry import Registry
 
-registry: dict[str, type[Kernel]] = {}
+registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")
 """The kernels by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
 
 K = TypeVar("K", bound="type[Kernel]")
@@ -21,7 +21,7 @@ def register(kernel: K) -> K:
     Raises:
         ValueError: if another class holds the key already.
     """
-    enter(registry, kernel, "kernel")
+    registry.enter(kernel.key, kernel)
     return kernel
 
 

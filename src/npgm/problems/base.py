@@ -10,10 +10,10 @@ import numpy as np
 
 from npgm import _validate
 from npgm._array import Array, Floats
-from npgm._registry import enter
+from npgm._registry import Registry
 from npgm.references import Reference, as_reference
 
-registry: dict[str, type[Problem]] = {}
+registry: Registry[type[Problem]] = Registry("problem", __name__, "npgm.problems")
 """The problems by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
 
 P = TypeVar("P", bound="type[Problem]")
@@ -25,7 +25,7 @@ def register(problem: P) -> P:
     Raises:
         ValueError: if another class holds the key already.
     """
-    enter(registry, problem, "problem")
+    registry.enter(problem.key, problem)
     return problem
 
 

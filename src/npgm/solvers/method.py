@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
-from npgm._registry import enter
+from npgm._registry import Registry
 from npgm.kernels import Quadratic
 from npgm.references import Isotropic, Reference
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 State = Any
 
-registry: dict[str, type[Method]] = {}
+registry: Registry[type[Method]] = Registry("solver", __name__, "npgm.methods")
 """The solvers by the name that `npgm.minimize` accepts as ``method``."""
 
 M = TypeVar("M", bound="type[Method]")
@@ -29,7 +29,7 @@ def register(method: M) -> M:
     Raises:
         ValueError: if another class holds the key already.
     """
-    enter(registry, method, "solver")
+    registry.enter(method.key, method)
     return method
 
 

@@ -1,12 +1,10 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +12,7 @@ import pytest
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
+import dying
 from npgm import cli, data, experiments
 from npgm.experiments import catalogue, claims, summary
 from npgm.experiments.training import checkpoint
@@ -110,13 +109,8 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypa
     chosen = {"jobs": 1, "methods": ["iHGD", "Adam"]}
     whole = experiments.run(small(epochs=10), "smoke", tmp_path / "whole", **chosen)
     runs = tmp_path / "broken" / "mnist" / "runs"
-    process = subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path / "broken")], start_new_session=True,
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # fmt: skip
-    while not (list(runs.glob("*.checkpoint")) and list(runs.glob("*.parquet"))):
-        assert process.poll() is None
-        time.sleep(0.001)
-    os.killpg(process.pid, signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
+    status = dying.run(RUN, tmp_path / "broken", how=signal.SIGKILL, when=runs, parquet=1, checkpoint=1)
+    assert status == -signal.SIGKILL
     assert len(list(runs.glob("*.parquet"))) < 6
     restored = []
     monkeypatch.setattr(checkpoint, "restore", lambda *a, do=checkpoint.restore: restored.append(do(*a)))

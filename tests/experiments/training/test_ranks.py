@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 import torch
 from polars.testing import assert_frame_equal
@@ -174,12 +171,8 @@ def test_a_rank_that_fails_ends_the_others(trained):
 def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
     runs = tmp_path / "broken" / "mnist" / "runs"
     process = torchrun(SCRIPT, "run", tmp_path / "broken")
-    while not (list(runs.glob("*.checkpoint")) and list(runs.glob("*.parquet"))):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.001)
-    for one in (process, *psutil.Process(process.pid).children(recursive=True)):
-        one.send_signal(signal.SIGKILL)
-    process.communicate()
+    _, errors = process.communicate(timeout=1200)  # torchrun ends the other rank
+    assert "Signal 9 (SIGKILL)" in errors, errors[-4000:]
     assert 0 < len(list(runs.glob("*.parquet"))) < 6
     process = torchrun(SCRIPT, "run", tmp_path / "broken", tmp_path / "whole")
     _, errors = process.communicate(timeout=1200)

@@ -83,8 +83,8 @@ def validate(claim: Claim) -> None:
         raise TypeError(f"the check {claim.check!r}: {error}") from None
 
 
-def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdict:
-    """Return the verdict on a claim."""
+def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame, inconclusive: str = "") -> Verdict:
+    """Return the verdict on a claim: undecided if the runs are ``inconclusive``, which says why, or too few."""
     check = registry[_validate.choice("check", claim.check, registry)]
     needed = {claim.method, *filter(None, [claim.other])}
     if claim.check in _against_all:
@@ -98,10 +98,10 @@ def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame) -> Verdi
         return Verdict("; ".join(missing), "not run")
     verdict = check(experiment, claim, summary, **claim.options)
     fewest = min(at(summary, setting, label).height for setting in experiment.grid() for label in needed)
-    if fewest < FEWEST:
-        return Verdict(
-            f"of one of the {experiment.starts_are} only, which decides nothing: {verdict.measured}", "undecided"
-        )
+    if not inconclusive and fewest < FEWEST:
+        inconclusive = f"one of the {experiment.starts_are} only"
+    if inconclusive:
+        return Verdict(f"{inconclusive}, which decides nothing: {verdict.measured}", "undecided")
     return verdict
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from npgm._array import Floats
+from npgm._registry import Registry
 from npgm.problems import MatrixFactorization, PhaseRetrieval
 
 Objective = Callable[[Floats], tuple[Any, Floats]]
@@ -29,15 +30,19 @@ class Instance(Protocol):
         """Return ∇²f(x) d for one run; asked for where an experiment measures sharpness."""
 
 
-registry: dict[str, Callable[..., Instance]] = {}
+registry: Registry[Callable[..., Instance]] = Registry("problem", __name__, "npgm.problems")
 """Functions that build an instance from a setting's values, further options, and the number of threads it may use."""
 
 
 def register(key: str) -> Callable[[Callable[..., Instance]], Callable[..., Instance]]:
-    """Enter a function that builds instances in the registry under ``key``; use it as a decorator."""
+    """Enter a function that builds instances in the registry under ``key``; use it as a decorator.
+
+    Raises:
+        ValueError: if another one holds the key already.
+    """
 
     def enter(build: Callable[..., Instance]) -> Callable[..., Instance]:
-        registry[key] = build
+        registry.enter(key, build)
         return build
 
     return enter

@@ -90,9 +90,10 @@ class Report:
             figure.subplots(1, max(len(quantities), 1), squeeze=False)[0], quantities, strict=False
         ):
             shown = [c for c in self.certificates if c.bound.quantity == quantity]
-            said = ~np.isnan(shown[0].observed)
+            observed = np.min([c.observed for c in shown], axis=0)  # V of Theorem 2.4 has a weight for each form of it
+            said = ~np.isnan(observed)
             k, marker = np.flatnonzero(said), "" if said.sum() > len(said) / 2 else "o"
-            ax.plot(k, shown[0].observed[said], marker=marker, color="black", label="observed")
+            ax.plot(k, observed[said], marker=marker, color="black", label="observed")
             for i, certificate in enumerate(shown):
                 values = certificate.bound.values
                 label = f"{certificate.bound.theorem} ({certificate.bound.provenance})"

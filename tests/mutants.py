@@ -1,0 +1,57 @@
+"""Break lines of the package one by one, and see whether the tests beside them notice: `python tests/mutants.py`.
+
+Each mutant is a file, a line of it (or a part that occurs once), what stands in its place, and the tests that must fail. The
+file is put back in any case; begin with a clean working tree. Numbers choose some of them: `python tests/mutants.py 0 3`.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+MUTANTS = [
+    ("kernels/exponential.py", "return s * xp.log1p(a)", "return y * xp.log1p(a)", "contract/test_kernels.py"),
+    ("kernels/bounded.py", "return y / (1.0 + xp.abs(y))", "return y / (1.001 + xp.abs(y))", "contract/test_kernels.py"),
+    ("kernels/bounded.py", "return y / hypot1(xp, y)", "return y / hypot1(xp, y) ** 1.0001", "contract/test_kernels.py"),
+    ("references/isotropic.py", "difference = radial - tangential", "difference = tangential - radial", "contract/test_references.py"),
+    ("references/isotropic.py", "along = xp.sum(direction * v, axis=axis, keepdims=True)", "along = xp.sum(direction * v, keepdims=True)", "contract/test_references.py"),
+    ("torch/paths/single.py", "y = y.add(parameter, alpha=rule.coupled_decay)", "y = y.sub(parameter, alpha=rule.coupled_decay)", "contract/test_torch_optimizers.py"),
+    ("torch/paths/single.py", "y = -y", "pass", "contract/test_torch_optimizers.py"),
+    ("torch/paths/single.py", "x.mul_(1.0 - lr * rule.decoupled_decay)", "x.mul_(1.0 - rule.decoupled_decay)", "contract/test_torch_optimizers.py"),
+    ("torch/paths/single.py", "value = 1.0 - batch.options.momentum", "value = batch.options.momentum", "contract/test_torch_optimizers.py"),
+    ("torch/options.py", "numbers = (*map(float, self[2:9]), sign, *self.parameters)", "numbers = (*map(float, self[2:9]), 1.0, *self.parameters)", "torch/test_fused.py"),
+    ("theory/bounds/deterministic.py", "coefficient = (beta if tight else 1.0) / (1.0 - beta)", "coefficient = beta / (1.0 - beta) ** 2", "theory/test_bounds.py"),
+    ("theory/bounds/deterministic.py", "beta + 2 * beta**2)\n", "beta + beta**2)\n", "theory/test_bounds.py"),
+    ("optax.py", "limit = OUTLIER * rms", "limit = 1e30 * rms", "optax/test_auto_scale.py"),
+    ("optax.py", "jnp.hypot(jnp.sqrt(rho) * rms", "jnp.hypot(rho * rms", "optax/test_auto_scale.py"),
+]  # fmt: skip
+
+
+def survives(file: str, line: str, instead: str, tests: str) -> bool:
+    path = ROOT / "src" / "npgm" / file
+    text = path.read_text(encoding="utf-8")
+    if line not in text:
+        raise SystemExit(f"{file} has no {line!r} any more; bring the table up to date")
+    try:
+        path.write_text(text.replace(line, instead, 1), encoding="utf-8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--randomly-seed=0", f"tests/{tests}"]
+        return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+    finally:
+        path.write_text(text, encoding="utf-8")
+
+
+def main(numbers: list[int]) -> int:
+    alive = 0
+    for i in numbers:
+        survived = survives(*MUTANTS[i])
+        alive += survived
+        print(f"{i:2} {'SURVIVES' if survived else 'dies':8} {MUTANTS[i][0]}: {MUTANTS[i][2].strip()}", flush=True)
+    print(f"{alive} of {len(numbers)} survive")
+    return alive
+
+
+if __name__ == "__main__":
+    sys.exit(main([int(number) for number in sys.argv[1:]] or list(range(len(MUTANTS)))))
