@@ -1,7 +1,7 @@
 """The experiments: the TOML files of `specs`, of installed packages and of users, read and checked.
 
 What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
-a text by what its ``dataset`` is.
+a text by what its ``dataset`` is, and there its ``curvature`` may be measured.
 """
 
 from __future__ import annotations
@@ -79,6 +79,10 @@ def _kind(content: dict[str, Any]) -> type[Experiment]:
         # needs torch, which the other kind does not
         from npgm.experiments.training.experiment import ImageExperiment, TextExperiment
 
+        if "curvature" in content:
+            from npgm.experiments.training.curvature import CurvatureExperiment
+
+            return CurvatureExperiment
         of_text = isinstance(data.registry.get(str(content.get("dataset"))), data.Text)
         return TextExperiment if of_text else ImageExperiment
     from npgm.experiments.solving.experiment import SolvingExperiment

@@ -69,6 +69,25 @@ def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) ->
     save(figure, path)
 
 
+@drawing()
+def curvature(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
+    """Draw ‖∇²f‖ and L_a against ‖∇f‖ at the points of the runs: of all, and of those after the first steps."""
+    first = experiment.first_steps
+    figure = matplotlib.figure.Figure(figsize=(9.6, 6.4), layout="constrained")
+    axes = figure.subplots(2, 2, sharex="row")
+    for row, (title, points) in zip(
+        axes, {"all points": frame, f"after {first} steps": frame.filter(pl.col("k") > first)}.items(), strict=True
+    ):
+        for ax, quantity in zip(row, ("hessian_norm", "smoothness"), strict=True):
+            ax.set(xlabel=experiment.symbols["gradient_norm"], ylabel=experiment.symbols[quantity], title=title)
+            _scale(ax, x=True, y=True)
+            for style, label in zip(STYLES, experiment.compared(), strict=False):
+                own = points.filter((pl.col("method") == label) & (pl.col(quantity) > 0)).sort("gradient_norm")
+                x, y = own["gradient_norm"].to_numpy(), own[quantity].to_numpy()
+                ax.plot(x, y, color=style.color, linestyle="none", marker=".", label=label)
+    save(figure, path)
+
+
 NEAR = 0.1
 """The last value, above the least, up to which a stepsize counts as one that trains."""
 

@@ -58,7 +58,8 @@ def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> It
     else:
         largest = presets[0]
         state = f"not run, since {largest.reason}" if largest.none else "run"
-        yield f"The paper states no result of it in words. It was {state}: {_link(largest, output)}."
+        words = "The paper states no result of it in words." if experiment.source else "No claim is made."
+        yield f"{words} It was {state}: {_link(largest, output)}."
 
 
 def _link(results: Results, output: Path) -> str:

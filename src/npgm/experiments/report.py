@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeGuard
 
+import numpy as np
 import polars as pl
 
 from npgm.experiments import figures
@@ -33,6 +34,9 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
         if _measures_sharpness(experiment):
             pictures.append(folder / "sharpness.svg")
             figures.sharpness(experiment, results.frame, pictures[1])
+        if experiment.first_steps:
+            pictures.append(folder / "curvature.svg")
+            figures.curvature(experiment, results.frame, pictures[-1])
         if not results.basin.is_empty():
             pictures.append(folder / "basin.svg")
             figures.basin(experiment, results.basin, pictures[-1])
@@ -81,9 +85,12 @@ def _sections(results: Results) -> Iterable[str]:
             runs = f"The verdicts are on what the preset `{preset}` runs"
             yield f"{runs}; the full sizes are those of the preset `paper`."
     else:
-        yield "The paper states no result of it in words."
+        yield "The paper states no result of it in words." if experiment.source else "None is made."
     if not results.none:
         yield from _measured(experiment, results.summary)
+    if not results.none and experiment.first_steps:
+        yield "## Curvature\n\n" + _curvature(experiment, results.frame)
+        yield "![‖∇²f‖ and L_a against ‖∇f‖](curvature.svg)"
     if not results.basin.is_empty():
         yield "## Range of stepsizes\n\n" + _basin(experiment, results.basin)
         yield (
@@ -136,6 +143,21 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
     unit = "ms an iteration" if experiment.clock == "iteration" else f"seconds an {experiment.clock}"
     where = ["setting"] if experiment.settings else []
     return table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
+
+
+def _curvature(experiment: Experiment, frame: pl.DataFrame) -> str:
+    rows = []
+    later = frame.filter(pl.col("k") > experiment.first_steps)
+    for label in experiment.compared():
+        for name, points in (("all", frame), (f"after {experiment.first_steps} steps", later)):
+            logs = points.filter(pl.col("method") == label).select(pl.col(*experiment.quantities).log10())
+            if len(logs) < 3:
+                continue
+            correlation = np.corrcoef(logs["gradient_norm"].to_numpy(), logs["hessian_norm"].to_numpy())[0, 1]
+            spans = (f"{10.0 ** np.ptp(logs[quantity].to_numpy()):.3g}" for quantity in experiment.quantities)
+            rows.append((label, name, len(logs), f"{correlation:.2f}", *spans))
+    ratios = (f"largest {experiment.symbols[quantity]} over least" for quantity in experiment.quantities)
+    return table(("method", "points", "number", "correlation of log ‖∇f‖ and log ‖∇²f‖", *ratios), rows)
 
 
 def _basin(experiment: Experiment, basin: pl.DataFrame) -> str:

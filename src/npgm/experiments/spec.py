@@ -171,6 +171,9 @@ class Experiment(ABC):
     data_parallel: ClassVar[bool] = False
     """Whether the ranks of torchrun compute a run together; if not, the first one computes it alone."""
 
+    first_steps: ClassVar[int] = 0
+    """The steps that figures of the curvature show apart; 0 if none is measured."""
+
     def __post_init__(self) -> None:
         _validate.positive("converged_below", self.converged_below)
         for quantity in (self.measure, *self.quantities):

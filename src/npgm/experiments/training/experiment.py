@@ -113,8 +113,8 @@ class TrainingExperiment(Experiment):
 
     def estimate(self, runs: Sequence[TrainingRun], resources: Resources) -> float:  # type: ignore[override]
         """Return about how many seconds `compute` will take, with an evaluation at a third of a training step."""
-        with _threads(resources.threads):
-            trainer = _trainer(runs, resources)
+        with with_threads(resources.threads):
+            trainer = trainer_of(runs, resources)
             trainer.step()
             clock = time.perf_counter()
             steps = 2
@@ -128,8 +128,8 @@ class TrainingExperiment(Experiment):
     def compute(self, runs: Sequence[TrainingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
         """Train, with checkpoints at intervals, from the last one if there is one."""
         path = _checkpoint(runs, resources)
-        with _threads(resources.threads):
-            trainer = _trainer(runs, resources)
+        with with_threads(resources.threads):
+            trainer = trainer_of(runs, resources)
             checkpoint.restore(trainer, path)
             written = time.monotonic()
             while not trainer.done:
@@ -227,7 +227,8 @@ def _checkpoint(runs: Sequence[TrainingRun], resources: Resources) -> Path:
     return resources.folder / f"{runs[0].key}-{len(runs)}.checkpoint"
 
 
-def _trainer(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
+def trainer_of(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
+    """Return the trainer of some runs, of which only the seeds differ."""
     method = runs[0].method
     seeds = [run.seed for run in runs]
     try:
@@ -239,7 +240,8 @@ def _trainer(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
 
 
 @contextlib.contextmanager
-def _threads(number: int) -> Iterator[None]:
+def with_threads(number: int) -> Iterator[None]:
+    """Let torch use so many threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(number)
     try:
