@@ -136,6 +136,31 @@ def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
     return m * q
 
 
+def row_norms(xp: Namespace, y: Array) -> Array:
+    """Return the norms of the rows of ``y``, of shape (runs, 1), free of overflow: `norm`, with less work as a rule."""
+    with full_precision(y):
+        squares = xp.expand_dims(xp.vecdot(y, y, axis=-1), axis=-1)
+    limits = xp.finfo(y.dtype)
+    # sums of squares between these lost no digit to underflow or overflow; a zero need not be one
+    lost = ~((squares > float(limits.smallest_normal) / float(limits.eps) ** 2) & (squares < xp.inf))
+    return select(xp, lost, norm(xp, y, axis=-1), xp.sqrt(squares)) if holds_somewhere(xp, lost) else xp.sqrt(squares)
+
+
+def holds_somewhere(xp: Namespace, where: Array) -> bool:
+    """Return whether ``where`` holds somewhere; True while JAX traces, when it is not known."""
+    try:
+        return bool(xp.any(where))
+    except TypeError:  # of which JAX's error of a tracer that is asked for its value is one
+        return True
+
+
+def select(xp: Namespace, where: Array, new: Array, old: Array) -> Array:
+    """Return the rows of ``new`` where ``where`` holds, those of ``old`` elsewhere, without a copy if all are alike."""
+    if holds_somewhere(xp, ~where):
+        return xp.where(where, new, old) if holds_somewhere(xp, where) else old
+    return new
+
+
 def divide(xp: Namespace, y: Array, scale: float) -> Array:
     """Return ``y / scale``, with finite quotients beyond the largest finite number cut off there."""
     if scale == 1.0:
@@ -158,6 +183,11 @@ def to_host(x: Array) -> Floats:
     if array_api_compat.is_numpy_array(x):
         return x.astype(np.float64)
     return np.array([float(v) for v in x])
+
+
+def to_bools(x: Array) -> Bools:
+    """Copy the few entries of a one-dimensional boolean array to NumPy."""
+    return x.copy() if array_api_compat.is_numpy_array(x) else np.array([bool(v) for v in x])
 
 
 def stop_gradient(x: Array) -> Array:

@@ -26,7 +26,7 @@ START = np.array([3.0, -4.0])
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"method": "newton"}, ValueError, "unknown method 'newton'; accepted: adgd, adgd_accel, clipped_gd"),
+        ({"method": "newton"}, ValueError, "unknown method 'newton'; accepted: adgd, adgd_accel, auto, clipped_gd"),
         ({"method": npgm.solvers.gd}, TypeError, "method must be a string"),
         ({"lr": None}, TypeError, "lr must be a real number, not None"),
         ({"maxiter": -1}, ValueError, "maxiter must be at least 0, not -1"),
@@ -72,9 +72,13 @@ def test_bad_input_is_named_before_any_step(change, error, message):
         npgm.minimize(arguments.pop("fun"), arguments.pop("x0"), **arguments)
 
 
-def test_lr_is_needed():
+def test_a_method_may_need_lr_and_the_default_does_not():
     with pytest.raises(TypeError, match="method 'npgm' needs the option 'lr'"):
-        npgm.minimize(fun, START)
+        npgm.minimize(fun, START, method="npgm")
+    assert npgm.minimize(fun, START, history=True).history.method.key == "auto"
+    assert npgm.minimize(fun, START, lr=0.5, history=True).history.method.key == "npgm"
+    with pytest.raises(ValueError, match=r"method 'auto' finds its stepsize; for lr=0\.5 take method='npgm'"):
+        npgm.minimize(fun, START, method="auto", lr=0.5)
 
 
 def test_the_start_is_not_changed_and_may_be_a_list():
@@ -192,7 +196,8 @@ def test_the_callers_errstate_is_that_of_his_functions_and_not_of_the_iteration(
     def callback(x):
         seen.append(np.geterr())
 
-    options = {"method": method, "lr": 0.5, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
+    lr = "auto" if method == "auto" else 0.5
+    options = {"method": method, "lr": lr, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
     with np.errstate(all="raise"):
         caller = np.geterr()
         for dtype in (np.float16, np.float32, np.float64):
@@ -302,11 +307,11 @@ def test_a_users_own_method_is_found_by_name():
         key = "sign"
         update = "x ← x - γ sign(∇f)"
 
-        def init(self, xp, x):
+        def init(self, xp, start):
             return None
 
-        def step(self, xp, x, grad, state):
-            return x - self.lr * xp.sign(grad), None
+        def step(self, xp, here, state):
+            return here.x - self.lr * xp.sign(here.grad), None
 
     register(SignDescent)
     try:

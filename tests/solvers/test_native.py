@@ -28,7 +28,6 @@ KERNELS = [npgm.kernels.registry[key]() for key in _native.core().kernels] + [np
 RULES = {
     "gd": [{}],
     "gdm": [{"momentum": 0.9}],
-    "nesterov": [{}],
     "clipped_gd": [{}, {"max_step": 0.2}, {"max_step": 0.2, "momentum": 0.9, "nu": 0.7}, {"nu": 1.0}],
     "adgd": [{}],
     "adgd_accel": [{}],
@@ -38,6 +37,14 @@ RULES = {
         for kernel in KERNELS
     ],
 }
+AUTO = [
+    ("auto", {}),
+    ("auto", {"reference": "isotropic-quad", "scale": 2.0, "memory": 3}),
+    ("gd", {"lr": "auto"}),
+    ("gdm", {"lr": "auto"}),
+    ("npgm", {"lr": "auto"}),
+    ("npgm", {"lr": "auto", "reference": "isotropic-cosh", "scale": 0.3, "momentum": 0.5}),
+]
 CASES = [(key, options) for key, each in RULES.items() for options in each]
 
 
@@ -71,9 +78,36 @@ def test_a_native_step_is_the_methods(key, options, dtype):
         np.testing.assert_allclose(got.history[name], want.history[name], rtol=4 * tolerance, atol=4 * tolerance)
 
 
+@pytest.mark.parametrize(("key", "options"), AUTO, ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_native_rule_makes_the_same_steps(key, options, dtype):
+    """Over both modes of "auto", with steps that are rejected, until rounding drives the two apart."""
+
+    def fun(x):
+        a, b = 1.0 - x[..., 0::2], x[..., 1::2] - x[..., 0::2] ** 2
+        grad = np.stack([-2.0 * a - 40.0 * x[..., 0::2] * b, 20.0 * b], axis=-1)
+        return np.sum(a**2 + 10.0 * b**2, axis=-1), np.reshape(grad, x.shape)
+
+    x0 = np.stack([np.tile([-1.2, 1.0], 11), np.tile([0.5, 3.0], 11)]).astype(dtype)
+    kwargs = {"method": key, "maxiter": 60, "tol": 0.0, "batch": True, "history": True, **options}
+    assert stepper(objective(x0, batch=True), build(key, options)) is not None
+    got = npgm.minimize(fun, x0, **kwargs)
+    with without_native():
+        want = npgm.minimize(fun, x0, **kwargs)
+    assert got.x.dtype == dtype
+    steps = 45 if dtype is np.float64 else 12
+    np.testing.assert_array_equal(got.history["taken"][:steps], want.history["taken"][:steps])
+    tolerance = 1e-6 if dtype is np.float64 else 1e-2
+    for name in ("fun", "grad_norm", "stationarity", "lr"):
+        np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance)
+    if key == "auto" and dtype is np.float64:
+        assert not got.history["taken"][:-1].all()
+
+
 def test_every_solver_of_the_package_is_native():
     own = {key: cls for key, cls in registry.items() if cls.__module__.startswith("npgm.")}
-    assert set(RULES) == set(own)  # whose steps are compared above
+    assert {*RULES, "auto", "nesterov"} == set(own)  # whose steps are compared above, but those of nesterov
+    del own["nesterov"]
     for key, cls in own.items():
         method = build(key, {"lr": 0.1} if cls.options()["lr"] is ... else {})
         assert stepper(objective(np.ones(3)), method) is not None
@@ -82,8 +116,8 @@ def test_every_solver_of_the_package_is_native():
 def test_what_has_no_native_step_goes_the_general_way():
     @dataclass(frozen=True)
     class Other(registry["gd"]):
-        def step(self, xp, x, grad, state):
-            return x - self.lr * xp.sign(grad), None
+        def step(self, xp, here, state):
+            return here.x - self.lr * xp.sign(here.grad), None
 
     class Cosh(npgm.Cosh):
         def precondition(self, y):
@@ -275,7 +309,7 @@ def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key
 def test_a_stepper_that_does_not_exist_is_refused():
     core, phi = _native.core(), {"scale": 1.0, "isotropic": True}
     with pytest.raises(ValueError, match="step in float32 and float64"):
-        core.nesterov(1, 3, "float16", lr=0.1)
+        core.adgd(1, 3, "float16", lr=0.1)
     with pytest.raises(ValueError, match="no fused step for the kernel sine"):
         core.heavy_ball(1, 3, "float64", lr=0.1, momentum=0.0, kernel="sine", kernel_parameters=[], **phi)
     with pytest.raises(ValueError, match="no fused step for the kernel huber with 0 parameters"):

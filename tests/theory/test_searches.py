@@ -73,5 +73,6 @@ def test_nonmonotone_descent_is_read_off_the_history():
     result = certify.auto(jumping, minimum=0.0)
     assert result.verdict == "undecided"
     assert "step 29 does not" in result.refused["Nonmonotone descent"]
+    whole = npgm.minimize(problem, problem.start, method="adgd", history=True).history
     with pytest.raises(ValueError, match="history has no 'lr'"):
-        certify.auto(npgm.minimize(problem, problem.start, method="adgd", lr=0.01, history=True).history, minimum=0.0)
+        certify.auto(History({name: whole[name] for name in ("fun", "stationarity")}, whole.method), minimum=0.0)

@@ -128,6 +128,7 @@ class Stepper:
         last_gradient: int,
         following: int,
         norms: int,
+        f: int,
         running: int,
     ) -> None:
         """Write the next points.
@@ -139,7 +140,31 @@ class Stepper:
             last_gradient: the gradients there.
             following: where the next points go; it may be the same as ``last_x``.
             norms: those of ``gradient``.
+            f: the values at ``x``.
             running: which runs take the step, as bools; 0 for all. The others stay where they are.
+        """
+
+    def judge(
+        self,
+        gradient: int,
+        next_gradient: int,
+        f: int,
+        next_f: int,
+        norms: int,
+        next_norms: int,
+        taken: int,
+        lr: int,
+    ) -> bool:
+        """Say which of the last steps are taken.
+
+        Args:
+            gradient, f, norms: as they were for the step.
+            next_gradient, next_f, next_norms: those at the points that it wrote, finite or not.
+            taken: where the answers go, as bools.
+            lr: where the stepsizes of the step go.
+
+        Returns:
+            whether all are taken.
         """
 
     def measure(self, gradient: int, f: int, norms: int) -> float:
@@ -167,7 +192,9 @@ def heavy_ball(
         ValueError: if ``dtype`` is neither float32 nor float64, or there is no such kernel.
     """
 
-def nesterov(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...
+def automatic(runs: int, size: int, dtype: str, options: dict[str, float]) -> Stepper:
+    """Return the stepper of "auto", or of its heavy ball alone; ``options`` are `AutoOptions` in stepper.hpp."""
+
 def clipped(runs: int, size: int, dtype: str, *, lr: float, max_step: float, momentum: float, nu: float) -> Stepper: ...
 def adgd(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...
 def adgd_accel(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...

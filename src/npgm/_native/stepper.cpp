@@ -4,65 +4,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 #include <vector>
 
 #include "driver.hpp"
+#include "rows.hpp"
 
 namespace npgm {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-// Call `take(i)` for each place, and return the sum of the squares of its results. The order of summation is fixed.
-template <class Take>
-double sum_of_squares(std::size_t n, Take const& take) {
-    constexpr std::size_t lanes = 8;
-    double sums[lanes] = {};
-    std::size_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-#pragma omp simd
-        for (std::size_t lane = 0; lane < lanes; ++lane) {
-            double const value = take(i + lane);
-            sums[lane] += value * value;
-        }
-    }
-    for (std::size_t lane = 0; i + lane < n; ++lane) {
-        double const value = take(i + lane);
-        sums[lane] += value * value;
-    }
-    double total = 0.0;
-    for (double sum : sums) total += sum;
-    return total;
-}
-
-// ‖v‖, with v given by its entries as numbers of the type T, without overflow or underflow on the way.
-template <class T, class Entry>
-double norm(std::size_t n, Entry const& entry) {
-    double const squares = sum_of_squares(n, [&](std::size_t i) { return double(entry(i)); });
-    constexpr double eps = std::numeric_limits<double>::epsilon(), tiny = std::numeric_limits<double>::min();
-    // between these no digit was lost
-    if (squares > tiny / (eps * eps) && squares < infinity) return double(T(std::sqrt(squares)));
-    double largest = 0.0;
-    for (std::size_t i = 0; i < n; ++i) {
-        double const a = std::abs(double(entry(i)));
-        largest = a > largest || a != a ? a : largest;
-        if (a != a) break;
-    }
-    if (!(largest > 0.0 && largest < infinity)) return largest;
-    double const unit = std::max(largest, tiny);  // whose inverse is finite
-    double const ratios = sum_of_squares(n, [&](std::size_t i) { return double(entry(i)) / unit; });
-    return double(T(unit * std::sqrt(ratios)));
-}
-
-template <class T>
-struct Row {
-    std::size_t size;
-    T const *x, *gradient, *last_x, *last_gradient;
-    T* next;
-    double norm;  // of the gradient
-};
 
 // gd, gdm and npgm: m ← m + (1-β)(u - m), x ← x - γ m with u = ∇φ*(∇f(x)).
 template <class T>
@@ -113,33 +62,6 @@ private:
     Step own, scalar;  // of the rows, and the one from 0 to h*'
     Update *update, *precondition;
     std::vector<T> m;
-};
-
-template <class T>
-class Nesterov {
-public:
-    Nesterov(Shape shape, double lr) : lr(T(lr)), t(shape.runs, 1.0), y(shape.runs * shape.size) {}
-
-    void operator()(std::size_t run, Row<T> const& row) {
-        double const following = 0.5 * (1.0 + std::sqrt(1.0 + 4.0 * t[run] * t[run]));
-        extrapolate(row, lr, T((t[run] - 1.0) / following), y.data() + run * row.size);
-        t[run] = following;
-    }
-
-    // y' = x - γ ∇f(x), x ← y' + c (y' - y)
-    static void extrapolate(Row<T> const& row, T lr, T c, T* y) {
-#pragma omp simd
-        for (std::size_t i = 0; i < row.size; ++i) {
-            T const moved = row.x[i] - lr * row.gradient[i];
-            row.next[i] = moved + c * (moved - y[i]);
-            y[i] = moved;
-        }
-    }
-
-private:
-    T lr;
-    std::vector<double> t;
-    std::vector<T> y;
 };
 
 template <class T>
@@ -223,6 +145,17 @@ private:
     std::vector<Damped> lr;
 };
 
+// y' = x - γ ∇f(x), x ← y' + c (y' - y)
+template <class T>
+void extrapolate(Row<T> const& row, T lr, T c, T* y) {
+#pragma omp simd
+    for (std::size_t i = 0; i < row.size; ++i) {
+        T const moved = row.x[i] - lr * row.gradient[i];
+        row.next[i] = moved + c * (moved - y[i]);
+        y[i] = moved;
+    }
+}
+
 template <class T>
 class AdgdAccel {
 public:
@@ -240,7 +173,7 @@ public:
             double const root = std::sqrt(lr[run].value * mu[run].value);
             c = (1.0 - root) / (1.0 + root);
         }
-        Nesterov<T>::extrapolate(row, T(lr[run].value), T(c), y.data() + run * row.size);
+        extrapolate(row, T(lr[run].value), T(c), y.data() + run * row.size);
     }
 
 private:
@@ -249,55 +182,11 @@ private:
     std::vector<T> y;
 };
 
-template <class T, class Rule>
-class Steps final : public Stepper {
-public:
-    template <class... Options>
-    explicit Steps(Shape shape, Options const&... options)
-        : Stepper(shape.runs, shape.size), rule(shape, options...) {}
-
-    void step(Iterate const& at) override {
-        for (std::size_t run = 0; run < runs; ++run) {
-            auto const row = [&](std::uintptr_t address) { return reinterpret_cast<T*>(address) + run * size; };
-            if (at.running == nullptr || at.running[run])
-                rule(run, Row<T>{size, row(at.x), row(at.gradient), row(at.last_x), row(at.last_gradient),
-                                 row(at.next), at.norms[run]});
-            else
-                std::memcpy(row(at.next), row(at.x), size * sizeof(T));
-        }
-    }
-
-    double measure(std::uintptr_t gradient, double const* f, double* norms) const override {
-        double smallest = infinity;
-        bool finite = true;
-        for (std::size_t run = 0; run < runs; ++run) {
-            T const* const row = reinterpret_cast<T const*>(gradient) + run * size;
-            norms[run] = norm<T>(size, [&](std::size_t i) { return row[i]; });
-            finite = finite && std::isfinite(norms[run]) && std::isfinite(f[run]);
-            smallest = std::min(smallest, norms[run]);
-        }
-        return finite ? smallest : std::numeric_limits<double>::quiet_NaN();
-    }
-
-private:
-    Rule rule;
-};
-
-template <template <class> class Rule, class... Options>
-std::unique_ptr<Stepper> make(Shape shape, Options const&... options) {
-    switch (shape.dtype) {
-        case Dtype::float32: return std::make_unique<Steps<float, Rule<float>>>(shape, options...);
-        case Dtype::float64: return std::make_unique<Steps<double, Rule<double>>>(shape, options...);
-        default: throw std::invalid_argument("the solvers step in float32 and float64");
-    }
-}
-
 }  // namespace
 
 std::unique_ptr<Stepper> heavy_ball(Shape shape, double lr, double momentum, Reference phi) {
     return make<HeavyBall>(shape, lr, momentum, phi);
 }
-std::unique_ptr<Stepper> nesterov(Shape shape, double lr) { return make<Nesterov>(shape, lr); }
 std::unique_ptr<Stepper> clipped(Shape shape, double lr, double max_step, double momentum, double nu) {
     return make<Clipped>(shape, lr, max_step, momentum, nu);
 }

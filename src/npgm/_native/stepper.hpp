@@ -14,8 +14,17 @@ namespace npgm {
 // Addresses of arrays of shape (runs, size), and of shape (runs,) in double precision. `next` may be `last_x`.
 struct Iterate {
     std::uintptr_t x, gradient, last_x, last_gradient, next;
-    double const* norms;  // of `gradient`
+    double const *norms, *f;  // at `x`
     bool const* running;  // null where all are; the others stay where they are
+};
+
+// What is known after a step, at the same points as `Iterate` has them. Of a run whose step is not taken, `taken` is
+// false; `lr` receives the stepsizes of the step.
+struct Judgement {
+    std::uintptr_t gradient, next_gradient;
+    double const *f, *next_f, *norms, *next_norms;
+    bool* taken;
+    double* lr;
 };
 
 class Stepper {
@@ -25,6 +34,8 @@ public:
 
     // Write the next points.
     virtual void step(Iterate const&) = 0;
+    // Say which of the steps are taken, after the gradients were measured; return whether all are.
+    virtual bool judge(Judgement const&) = 0;
     // Write the norms of the gradients. Return the smallest, or NaN if one of them or of the values `f` is not finite.
     virtual double measure(std::uintptr_t gradient, double const* f, double* norms) const = 0;
 
@@ -46,9 +57,19 @@ struct Reference {
 };
 
 std::unique_ptr<Stepper> heavy_ball(Shape, double lr, double momentum, Reference);
-std::unique_ptr<Stepper> nesterov(Shape, double lr);
 std::unique_ptr<Stepper> clipped(Shape, double lr, double max_step, double momentum, double nu);
 std::unique_ptr<Stepper> adgd(Shape, double lr);
 std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
+
+// The numbers of npgm.solvers.methods.auto, of its stepsize rule and its trust region, by the same names.
+struct AutoOptions {
+    double momentum, safety, discount, window, decrease;
+    double scale;  // λ, 0 for one of each run's own
+    double relative_scale;
+    bool quadratic;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)
+    bool finishes;   // by quasi-Newton steps
+    double memory, first, later, settled, block, progress, sharper, rejections, shortest;
+};
+std::unique_ptr<Stepper> automatic(Shape, AutoOptions const&);
 
 }  // namespace npgm

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from npgm._array import Array, Floats, Namespace, to_host
-from npgm.references import Isotropic
+from npgm._array import Array, Bools, Floats, Namespace, to_host
+from npgm.references import Isotropic, Reference
 from npgm.solvers.iterate import Iterate
 from npgm.solvers.method import Method
 
@@ -16,17 +17,18 @@ _ENTRIES = 65536
 """The measure of small gradients is taken of many iterates at once, up to so many entries: it has many operations."""
 
 
-class History(dict[str, Floats]):
+class History(dict[str, Any]):
     """What `minimize` returns as ``history``: arrays over k = 0, ..., nit by name, and the method that made the run.
 
     Args:
-        arrays: "fun", "grad_norm", "stationarity" and "seconds"; for Algorithm 1 with momentum also "momentum", which
-            is φ(m^{k-1}).
+        arrays: "fun", "grad_norm", "stationarity" and "seconds" at each iterate; "lr", the γ of the step from there,
+            and "taken", whether it was, which is not so where a rule for the stepsize rejected it. After the end of a
+            run these are NaN and False. For Algorithm 1 with momentum also "momentum", which is φ(m^{k-1}).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
     """
 
-    def __init__(self, arrays: Mapping[str, Floats], method: Method, eps: float = float(np.finfo(np.float64).eps)):
+    def __init__(self, arrays: Mapping[str, Any], method: Method, eps: float = float(np.finfo(np.float64).eps)):
         super().__init__(arrays)
         self.method, self.eps = method, eps
 
@@ -34,8 +36,10 @@ class History(dict[str, Floats]):
 class Recorder:
     """The records of a call of `minimize`, with the stationarity measure of the method's own φ."""
 
-    def __init__(self, xp: Namespace, method: Method) -> None:
-        self.xp, self.method, self.phi = xp, method, method.measure
+    def __init__(self, xp: Namespace, method: Method, scales: Array | None) -> None:
+        self.xp, self.method, self.phi, self.scales = xp, method, method.measure, scales
+        self.lr: list[Floats] = []
+        self.taken: list[Bools | None] = []
         self.fun: list[Floats] = []
         self.grad_norm: list[Floats] = []
         self.seconds: list[float] = []
@@ -52,20 +56,28 @@ class Recorder:
         self.seconds.append(seconds)
         if self.algorithm_1 is not None:
             self._measure_momentum(iterate.x, self.algorithm_1.lr)
+        if len(self.fun) > 1:
+            self.lr.append(np.array(iterate.stepsize))
+            self.taken.append(None if iterate.taken is None else iterate.taken.copy())
         if not isinstance(self.phi, Isotropic):
             self.gradients.append(self.xp.asarray(iterate.grad, copy=True))
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
                 self._measure()
 
-    def history(self, batch: bool, eps: float) -> History:
-        """Return what `minimize` returns as ``history``."""
+    def history(self, batch: bool, eps: float, nit: Any) -> History:
+        """Return what `minimize` returns as ``history``, for runs that ended after ``nit`` iterations."""
         grad_norm = np.array(self.grad_norm)
         if isinstance(self.phi, Isotropic):  # a function of the norm alone
-            measure = self.phi.stationarity(grad_norm[..., None], axis=-1)
+            scales = None if self.scales is None else to_host(self.scales[:, 0])[:, None]
+            measure = stationarity(self.phi, grad_norm[..., None], scales)
         else:
             self._measure()
             measure = np.reshape(np.concatenate(self.stationarity), grad_norm.shape)
-        runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure}
+        lr, taken = np.full(grad_norm.shape, np.nan), np.zeros(grad_norm.shape, dtype=np.bool_)
+        for k, (gamma, step) in enumerate(zip(self.lr, self.taken, strict=True)):
+            lr[k] = np.where(nit > k, gamma, np.nan)
+            taken[k] = (nit > k) & (True if step is None else step)
+        runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure, "lr": lr, "taken": taken}
         if self.momentum:
             runs["momentum"] = np.array(self.momentum)
         if not batch:
@@ -82,6 +94,13 @@ class Recorder:
 
     def _measure(self) -> None:
         if self.gradients:
-            measure = self.phi.stationarity(self.xp.stack(self.gradients), axis=-1)
+            measure = stationarity(self.phi, self.xp.stack(self.gradients), self.scales)
             self.stationarity.append(to_host(self.xp.reshape(measure, (-1,))))
             self.gradients.clear()
+
+
+def stationarity(phi: Reference, grad: Array, scales: Array | None) -> Array:
+    """Return φ(∇φ*(y)) for the last axis of ``grad``, with λφ for φ where there are ``scales``, of shape (runs, 1)."""
+    if scales is None:
+        return phi.stationarity(grad, axis=-1)
+    return scales[:, 0] * phi.stationarity(grad / scales, axis=-1)

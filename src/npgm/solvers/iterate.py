@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from typing import Protocol
 
+import array_api_compat
 import numpy as np
 
-from npgm._array import Array, Bools, Floats, full_precision, norm, to_host
-from npgm.solvers.method import Method
+from npgm._array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
+from npgm.solvers.method import Method, Point
 from npgm.solvers.objective import Objective
 
 
@@ -35,6 +36,18 @@ class Iterate(Protocol):
     def least(self) -> float:
         """The smallest of the norms; NaN if one of them or of the values is not finite."""
 
+    @property
+    def last_x(self) -> Array:
+        """The points before the last step, of the same shape, or those of a step that was not taken."""
+
+    @property
+    def taken(self) -> Bools | None:
+        """The runs whose last step was taken, None for all."""
+
+    @property
+    def stepsize(self) -> Floats | float:
+        """The γ of the last step, of shape (runs,) or one for all."""
+
     def advance(self, running: Bools | None) -> Bools | None:
         """Take a step in the runs where ``running`` holds, None for all, and evaluate the objective at all points.
 
@@ -48,10 +61,23 @@ def not_finite(iterate: Iterate) -> Bools:
     return ~(np.isfinite(iterate.f) & np.isfinite(iterate.grad_norm))
 
 
+def point(xp: Namespace, iterate: Iterate) -> Point:
+    """Return an iterate as the methods see it."""
+    x, f, grad_norm = iterate.x, iterate.f[:, None], iterate.grad_norm[:, None]
+    if not isinstance(x, np.ndarray) or x.dtype != f.dtype:
+        device = array_api_compat.device(x)
+        f, grad_norm = (xp.asarray(v, dtype=x.dtype, device=device) for v in (f, grad_norm))
+    return Point(x, f, iterate.grad, grad_norm)
+
+
+NOT_FINITE = "fun or its gradient is not finite at x0; start where both are"
+
+
 class ArrayIterate:
     """An iterate on any array library, which steps as the method itself says."""
 
     x: Array
+    last_x: Array
     grad: Array
     f: Floats
     grad_norm: Floats
@@ -62,18 +88,39 @@ class ArrayIterate:
         limits = self.xp.finfo(objective.x0.dtype)
         # sums of squares between these lost no digit to underflow or overflow
         self.safe_squares = float(limits.smallest_normal) / float(limits.eps) ** 2, float(limits.max)
-        self.state = method.init(self.xp, objective.x0)
         self._arrive(objective.x0)
+        if math.isnan(self.least):
+            raise ValueError(NOT_FINITE)
+        self.last_x = self.x
+        self.state = method.init(self.xp, point(self.xp, self))
+        self.taken: Bools | None = None
+
+    @property
+    def stepsize(self) -> Floats | float:
+        lr = self.method.stepsize(self.state)
+        return lr if isinstance(lr, float) else to_host(lr[:, 0])
 
     def advance(self, running: Bools | None) -> Bools | None:
         x, grad, f, grad_norm = self.x, self.grad, self.f, self.grad_norm
-        following, self.state = self.method.step(self.xp, x, grad, self.state)
+        self.last_x = x
+        here = point(self.xp, self)
+        following, state = self.method.step(self.xp, here, self.state)
         self._arrive(following if running is None else self._where(running, following, x))
-        if not math.isnan(self.least):
-            return None
-        failed = not_finite(self)
-        self.x, self.grad = self._where(failed, x, self.x), self._where(failed, grad, self.grad)
-        self.f, self.grad_norm = np.where(failed, f, self.f), np.where(failed, grad_norm, self.grad_norm)
+        if self.method.judges:
+            taken, self.state = self.method.judge(self.xp, here, point(self.xp, self), state)
+            keep = to_bools(taken[:, 0])
+            self.taken = keep = keep if running is None else keep | ~running
+        else:
+            self.state, keep = state, None
+        if keep is None or keep.all():
+            if not math.isnan(self.least):
+                return None
+            keep = np.ones(f.size, dtype=np.bool_)
+        failed = keep & not_finite(self)
+        keep = keep & ~failed
+        self.x, self.grad = self._where(keep, self.x, x), self._where(keep, self.grad, grad)
+        self.f, self.grad_norm = np.where(keep, self.f, f), np.where(keep, self.grad_norm, grad_norm)
+        self.least = math.nan if failed.any() else float(self.grad_norm.min())
         return failed
 
     def _arrive(self, x: Array) -> None:
@@ -91,4 +138,6 @@ class ArrayIterate:
 
     def _where(self, mask: Bools, new: Array, old: Array) -> Array:
         """Select the rows of ``new`` where ``mask`` holds, those of ``old`` elsewhere."""
+        if mask.all():
+            return new
         return self.xp.stack([new[i, ...] if chosen else old[i, ...] for i, chosen in enumerate(mask)])

@@ -12,14 +12,15 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 
 from npgm import _validate
-from npgm._array import Array, Bools, Floats, norm, to_host
+from npgm._array import Array, Bools, Floats, to_host
 from npgm.references import Isotropic
 from npgm.solvers import native
-from npgm.solvers.history import Recorder
-from npgm.solvers.iterate import ArrayIterate, Iterate
+from npgm.solvers.history import Recorder, stationarity
+from npgm.solvers.iterate import ArrayIterate, Iterate, point
 from npgm.solvers.method import Method, build
 from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
+from npgm.solvers.progress import Progress, suggested_lr
 
 
 class Status(IntEnum):
@@ -42,8 +43,8 @@ def minimize(
     args: tuple[Any, ...] = (),
     *,
     jac: bool | Callable[..., Any] = True,
-    method: str = "npgm",
-    maxiter: int = 1000,
+    method: str | None = None,
+    maxiter: int = 10_000,
     tol: float = 1e-6,
     stationarity_tol: float = 0.0,
     maxtime: float | None = None,
@@ -62,8 +63,9 @@ def minimize(
             iteration runs; or a sequence of floats.
         args: further arguments of ``fun`` and ``jac``.
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``.
-        method: a key of `npgm.solvers.registry`.
-        maxiter: the largest number of iterations.
+        method: a key of `npgm.solvers.registry`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is
+            given.
+        maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol; 0 runs all of ``maxiter`` (or to a gradient of exactly zero).
         stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
             method's own φ (½‖·‖² for a method without); 0 switches it off.
@@ -73,14 +75,18 @@ def minimize(
         history: whether to record every iteration.
         batch: whether the first axis of ``x0`` counts independent runs: ``fun`` then returns one f a run. A run that
             has ended stays where it is.
-        **options: the method's own options; ``lr``, the stepsize γ, is one for every method.
+        **options: the method's own options; ``lr``, the stepsize γ, is one for every method, and for "gd", "gdm" and
+            "npgm" may be a rule by name (see `npgm.solvers.stepsizes`): an iteration whose step fails its test stays
+            where it is.
 
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`)
-        and message; if ``history``, also history, a dict of float64 arrays "fun", "grad_norm", "stationarity" and
-        "seconds" over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun
-        and jac are the last finite ones. For a batch, each of fun, nit, success, status and message has one entry a
-        run, and a history array has shape (iterations + 1, runs), constant after the end of a run.
+        and message; best, the x, fun and nit of the least value seen; if ``history``, also history, a dict of arrays
+        over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun and jac are
+        the last finite ones. Where f and ‖∇f‖ stopped falling long before the end of a run that did not converge, its
+        message says so, and whether the points cycle, with a stepsize that the curvature there suggests. For a batch,
+        each of fun, nit, success, status and message has one entry a run, and a history array has shape (iterations +
+        1, runs), constant after the end of a run.
 
     Raises:
         TypeError, ValueError: if an argument or option is not accepted, or ``fun`` returns something of the wrong
@@ -90,10 +96,12 @@ def minimize(
         >>> import numpy as np, npgm
         >>> def fun(x):   # a quartic, whose gradient is not Lipschitz
         ...     return np.sum(x**4 / 4 + x**2 / 2), x**3 + x
-        >>> npgm.minimize(fun, np.array([1000.0, -1.0]), lr=0.4).success
+        >>> npgm.minimize(fun, np.array([1000.0, -1.0])).success
+        True
+        >>> npgm.minimize(fun, np.array([1000.0, -1.0]), lr=0.4).success   # the paper's base method
         True
     """
-    solver = build(method, options)
+    solver = build(method or ("npgm" if "lr" in options else "auto"), options)
     maxiter = _validate.count("maxiter", maxiter)
     tol = _validate.nonnegative("tol", tol)
     stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)
@@ -118,16 +126,16 @@ class _Loop:
         self.start = time.perf_counter()
         stepper = native.stepper(objective, method)
         self.iterate: Iterate = (
-            ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, stepper)
+            ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
         )
-        if math.isnan(self.iterate.least):
-            raise ValueError("fun or its gradient is not finite at x0; start where both are")
+        self.scales = method.scales(objective.xp, point(objective.xp, self.iterate))
+        self.progress = Progress(objective, self.iterate)
         self.k = 0
         self.nit = np.zeros(objective.runs, dtype=np.int64)
         self.status = np.full(objective.runs, _RUNNING)
         self.running = np.ones(objective.runs, dtype=np.bool_)
         self.all_run = self.some_run = True
-        self.history = Recorder(objective.xp, method) if history else None
+        self.history = Recorder(objective.xp, method, self.scales) if history else None
 
     def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
         """Iterate until no run goes on."""
@@ -142,6 +150,7 @@ class _Loop:
                 return
             failed = self.iterate.advance(None if self.all_run else self.running)
             self.k += 1
+            self.progress.follow(self.iterate, self.k)
             if failed is not None:
                 self._end(Status.DIVERGED, failed)
 
@@ -170,21 +179,27 @@ class _Loop:
         self.all_run, self.some_run = bool(self.running.all()), bool(self.running.any())
 
     def _stationarity(self) -> Floats:
+        scales, grad_norm = self.scales, self.iterate.grad_norm[:, None]
         if isinstance(self.measure, Isotropic):  # a function of the norm alone
-            return self.measure.stationarity(self.iterate.grad_norm[:, None], axis=-1)  # type: ignore[no-any-return]
-        return to_host(self.measure.stationarity(self.iterate.grad, axis=-1))
+            scales = None if scales is None else to_host(scales[:, 0])[:, None]
+            return to_host(stationarity(self.measure, grad_norm, scales))
+        return to_host(stationarity(self.measure, self.iterate.grad, scales))
 
     def result(self) -> OptimizeResult:
         """Return what `minimize` returns."""
-        objective = self.objective
-        smaller_lr = self._smaller_lr() if (self.status == Status.DIVERGED).any() else np.empty(0)
-        messages = [self._message(i, smaller_lr) for i in range(objective.runs)]
+        objective, best = self.objective, self.progress
+        messages = self._messages()
         success = self.status == Status.CONVERGED
         batch = objective.batch
         result = OptimizeResult(
             x=objective.unflatten(self.iterate.x),
             fun=scalars(self.iterate.f, objective),
             jac=objective.unflatten(self.iterate.grad),
+            best=OptimizeResult(
+                x=objective.xp.asarray(objective.unflatten(best.x), copy=True),
+                fun=scalars(best.f, objective),
+                nit=best.nit if batch else int(best.nit[0]),
+            ),
             nit=self.nit if batch else int(self.nit[0]),
             nfev=objective.nfev,
             njev=objective.njev,
@@ -193,10 +208,34 @@ class _Loop:
             message=messages if batch else messages[0],
         )
         if self.history is not None:
-            result.history = self.history.history(batch, float(objective.xp.finfo(objective.x0.dtype).eps))
+            eps = float(objective.xp.finfo(objective.x0.dtype).eps)
+            result.history = self.history.history(batch, eps, self.nit)
         return result
 
-    def _message(self, run: int, smaller_lr: Floats) -> str:
+    def _messages(self) -> list[str]:
+        method, objective = self.method, self.objective
+        diverged = self.status == Status.DIVERGED
+        resting = self.progress.resting(self.nit) & np.isin(self.status, [Status.MAXITER, Status.MAXTIME])
+        cycling = resting & self.progress.moving(objective.xp, self.iterate)
+        smaller = suggested_lr(method, objective, objective.x0) if diverged.any() else np.empty(0)
+        suited = suggested_lr(method, objective, self.iterate.x) if cycling.any() else np.empty(0)
+        messages = [self._message(i) for i in range(objective.runs)]
+        for i, since in enumerate(self.progress.last_progress):
+            if diverged[i]:
+                messages[i] += f" Try a smaller stepsize, for example lr={smaller[i]:.1e}."
+            elif cycling[i]:
+                messages[i] += (
+                    f" The points cycle: f and its gradient have not fallen since iteration {since}, while the steps "
+                    f"stay long. The curvature there suggests lr={suited[i]:.1e}."
+                )
+            elif resting[i]:
+                messages[i] += (
+                    f" The points rest: f and its gradient have not fallen since iteration {since}, and the steps are "
+                    "too short to change that. A smaller tol is out of reach in this precision, or lr is too small."
+                )
+        return messages
+
+    def _message(self, run: int) -> str:
         match Status(self.status[run]):
             case Status.CONVERGED if self.iterate.grad_norm[run] <= self.tol:
                 return f"Converged: the gradient norm {self.iterate.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
@@ -209,18 +248,4 @@ class _Loop:
             case Status.STOPPED:
                 return "`callback` raised `StopIteration`."
             case _:
-                return (
-                    f"Diverged at iteration {self.nit[run]}: f or its gradient is no longer finite. "
-                    f"Try a smaller stepsize, for example lr={smaller_lr[run]:.1e}."
-                )
-
-    def _smaller_lr(self) -> Floats:
-        """Return 1/L for L measured at x0 by one more gradient, where that is below lr/2, else lr/2."""
-        xp, precondition, x = self.objective.xp, self.measure.precondition, self.objective.x0
-        _, grad = self.objective.at(x)
-        short = math.sqrt(float(xp.finfo(x.dtype).eps)) * xp.clip(norm(xp, x, axis=-1), 1.0, None)
-        step = grad * (short / xp.clip(norm(xp, grad, axis=-1), float(xp.finfo(x.dtype).tiny), None))
-        _, grad_near = self.objective.at(x - step)
-        change = to_host(norm(xp, precondition(grad_near, axis=-1) - precondition(grad, axis=-1), axis=-1)[:, 0])
-        inverse = to_host(short[:, 0]) / change
-        return np.where(inverse > 0.0, np.fmin(0.5 * self.method.lr, inverse), 0.5 * self.method.lr)
+                return f"Diverged at iteration {self.nit[run]}: f or its gradient is no longer finite."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
@@ -33,12 +33,24 @@ def register(method: M) -> M:
     return method
 
 
+class Point(NamedTuple):
+    """Where all runs are: one row for each independent run, whatever the shape that the user's function sees."""
+
+    x: Array
+    """The points, of shape (runs, n)."""
+    f: Array
+    """The values, of shape (runs, 1)."""
+    grad: Array
+    """The gradients, of shape (runs, n)."""
+    grad_norm: Array
+    """Their norms, of shape (runs, 1)."""
+
+
 @dataclass(frozen=True)
 class Method(ABC):
     """A first-order method whose fields are its options.
 
-    Points and gradients have shape (runs, n): one row for each independent run, whatever the shape that the user's
-    function sees. A method must treat the rows independently, with no branch on their values.
+    A method must treat the rows of a `Point` independently, with no branch on their values.
     """
 
     key: ClassVar[str]
@@ -46,8 +58,8 @@ class Method(ABC):
     update: ClassVar[str]
     """One step as a formula, for tables."""
 
-    lr: float
-    """The stepsize γ."""
+    lr: Any
+    """The stepsize γ, a float; or for some methods a rule, an `npgm.solvers.stepsizes.Stepsize`."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "lr", _validate.positive("lr", self.lr))
@@ -57,6 +69,10 @@ class Method(ABC):
         """The φ of the stationarity measure φ(∇φ*(∇f)): ½‖∇f‖² for a method without a reference function."""
         return Isotropic(Quadratic())
 
+    def scales(self, xp: Namespace, start: Point) -> Array | None:
+        """Return the λ of each run, of shape (runs, 1), if it follows from the start; `measure` has then λ = 1."""
+        return None
+
     @property
     def sharpness_limit(self) -> float | None:
         """The λ_max(∇²f) above which a minimiser repels the method, by linearisation; None if it has no such limit."""
@@ -64,7 +80,7 @@ class Method(ABC):
 
     @property
     def as_npgm(self) -> NPGM | None:
-        """The same method as an ``npgm``, Algorithm 1 of the paper, if it is one: the theorems speak of no other."""
+        """The same method as an ``npgm`` of one γ, Algorithm 1 of the paper, if it is one: its theorems speak of it."""
         return None
 
     def flattened(self, shape: tuple[int, ...]) -> Method:
@@ -73,35 +89,35 @@ class Method(ABC):
         return self
 
     @abstractmethod
-    def init(self, xp: Namespace, x: Array) -> State:
-        """Return the state before the first step from ``x``."""
+    def init(self, xp: Namespace, start: Point) -> State:
+        """Return the state before the first step from ``start``."""
 
     @abstractmethod
-    def step(self, xp: Namespace, x: Array, grad: Array, state: State) -> tuple[Array, State]:
+    def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         """Return the next point at which the gradient is wanted, and the next state; change no argument."""
+
+    @property
+    def judges(self) -> bool:
+        """Whether `judge` says which steps are taken; all of them otherwise."""
+        return False
+
+    def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
+        """Return where the step from ``here`` to ``there`` is taken, and the next state; change no argument.
+
+        Called after each `step` of a method that `judges`, with the value and the gradient at the point that it
+        returned, which need not be finite. The first result is a boolean array of shape (runs, 1); a run where it is
+        False stays where it is.
+        """
+        raise NotImplementedError
+
+    def stepsize(self, state: State) -> Array | float:
+        """Return the γ of the last step, of shape (runs, 1) or one for all; NaN for a method without."""
+        return self.lr if isinstance(self.lr, float) else float("nan")
 
     @classmethod
     def options(cls) -> dict[str, Any]:
         """Return the options and their defaults, `...` where there is none."""
-        return {f.name: ... if f.default is MISSING else f.default for f in fields(cls)}
-
-
-def heavy_ball(x: Array, u: Array, m: Array, lr: float, momentum: float) -> tuple[Array, Array]:
-    """Return x - γ m' and m' = β m + (1-β) u."""
-    if momentum:
-        # augmented assignments to new arrays save an allocation where arrays can change, and are sums where not
-        m = momentum * m
-        m += (1.0 - momentum) * u
-    else:
-        m = u
-    step = -lr * m
-    step += x
-    return step, m
-
-
-def heavy_ball_limit(lr: float, momentum: float) -> float:
-    """Return the curvature up to which m ← β m + (1-β) g, x ← x - γ m is stable: 2(1+β)/((1-β)γ)."""
-    return 2.0 * (1.0 + momentum) / ((1.0 - momentum) * lr)
+        return {f.name: ... if f.default is MISSING else f.default for f in fields(cls) if f.init}
 
 
 def build(key: str, options: dict[str, Any]) -> Method:

@@ -13,23 +13,27 @@ import numpy as np
 
 from npgm import _native
 from npgm._array import Array, Bools, Floats
-from npgm.references import Isotropic, Reference, Separable
-from npgm.solvers.iterate import not_finite
+from npgm.kernels import Cosh, Quadratic
+from npgm.references import Isotropic, Separable
+from npgm.solvers.directions.preconditioned import RELATIVE_SCALE
+from npgm.solvers.iterate import NOT_FINITE, not_finite
 from npgm.solvers.method import Method
+from npgm.solvers.methods import auto
 from npgm.solvers.methods.adgd import AdGD
 from npgm.solvers.methods.adgd_accel import AdGDAccel
+from npgm.solvers.methods.auto import Auto
 from npgm.solvers.methods.clipped_gd import ClippedGD
 from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
-from npgm.solvers.methods.nesterov import Nesterov
 from npgm.solvers.methods.npgm import NPGM
 from npgm.solvers.objective import Objective
+from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
     GD: "heavy_ball",
     GDM: "heavy_ball",
     NPGM: "heavy_ball",
-    Nesterov: "nesterov",
+    Auto: "auto",
     ClippedGD: "clipped",
     AdGD: "adgd",
     AdGDAccel: "adgd_accel",
@@ -44,15 +48,27 @@ class NativeIterate:
     keeps the points it was called with, is left alone, and another takes its place.
     """
 
-    def __init__(self, objective: Objective, stepper: Any) -> None:
+    taken: Bools | None
+    stepsize: Floats | float
+
+    def __init__(self, objective: Objective, method: Method, stepper: Any) -> None:
         self.objective, self.stepper = objective, stepper
+        self.judgement = _Judgement(objective.runs) if method.judges else None
+        self.taken = self.judgement.taken if self.judgement else None
+        self.stepsize = self.judgement.lr if self.judgement else method.lr
         self.here, self.there = _Place(objective), _Place(objective)
         self.here.x[...] = objective.unflatten(objective.x0)
         self._arrive(self.here)
+        if math.isnan(self.least):
+            raise ValueError(NOT_FINITE)
 
     @property
     def x(self) -> Array:
         return self.here.x.reshape(self.objective.runs, -1)
+
+    @property
+    def last_x(self) -> Array:
+        return self.there.x.reshape(self.objective.runs, -1)
 
     @property
     def grad(self) -> Array:
@@ -79,9 +95,14 @@ class NativeIterate:
             there.grad_address,
             there.x_address,
             here.grad_norm_address,
+            here.f_address,
             0 if running is None else running.ctypes.data,
         )
+        least = self.least
         self._arrive(there)
+        if self.judgement is not None and not self._judge(self.judgement, here, there, running):
+            self._stay(self.judgement.taken, here, there, least)
+            return None
         self.here, self.there = there, here
         if not math.isnan(self.least):
             return None
@@ -89,11 +110,44 @@ class NativeIterate:
         self.here = there.replaced(here, failed)
         return failed
 
+    def _judge(self, judgement: _Judgement, here: _Place, there: _Place, running: Bools | None) -> bool:
+        """Ask which steps are taken; return whether all are of the runs that go on."""
+        all_taken: bool = self.stepper.judge(
+            here.grad_address,
+            there.grad_address,
+            here.f_address,
+            there.f_address,
+            here.grad_norm_address,
+            there.grad_norm_address,
+            judgement.taken_address,
+            judgement.lr_address,
+        )
+        if all_taken or running is None:
+            return all_taken
+        judgement.taken |= ~running
+        return bool(judgement.taken.all())
+
+    def _stay(self, taken: Bools, here: _Place, there: _Place, least: float) -> None:
+        """Take those of the steps that are taken, which are not all."""
+        if taken.any():
+            self.here, self.there = there.replaced(here, ~taken), here
+            self.least = float(self.here.grad_norm.min())
+        else:
+            self.least = least
+
     def _arrive(self, place: _Place) -> None:
         value, grad = self.objective(place.x)
         place.f[...] = value
         place.grad[...] = grad
         self.least = self.stepper.measure(place.grad_address, place.f_address, place.grad_norm_address)
+
+
+class _Judgement:
+    """Which of the last steps are taken, and their stepsizes, with the addresses."""
+
+    def __init__(self, runs: int) -> None:
+        self.taken, self.lr = np.ones(runs, np.bool_), np.full(runs, np.nan)
+        self.taken_address, self.lr_address = self.taken.ctypes.data, self.lr.ctypes.data
 
 
 class _Place:
@@ -134,25 +188,59 @@ def stepper(objective: Objective, method: Method) -> Any:
         return None
     if x0.dtype not in (np.float32, np.float64):
         return None
-    options = {name: getattr(method, name) for name in method.options() if name not in ("reference", "momentum_order")}
+    arguments = objective.runs, x0.size // objective.runs, x0.dtype.name
+    if rule == "auto" or not isinstance(method.lr, float):
+        options = _auto_options(method)
+        return None if options is None else _native.core().automatic(*arguments, options)
     if rule == "heavy_ball":
-        if method.as_npgm is None:  # momentum before the preconditioner
-            return None
-        preconditioner = _preconditioner(method.measure)
-        if preconditioner is None:
-            return None
-        options = {"momentum": 0.0} | options | preconditioner
-    return getattr(_native.core(), rule)(objective.runs, x0.size // objective.runs, x0.dtype.name, **options)
+        options = _heavy_ball_options(method)
+    else:
+        options = {name: getattr(method, name) for name in method.options()}
+    return None if options is None else getattr(_native.core(), rule)(*arguments, **options)
 
 
-def _preconditioner(phi: Reference) -> dict[str, Any] | None:
-    """Return φ as the native module takes it; None if it lacks the kernel."""
+def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
+    """Return the options as the native module takes them; None if it lacks the kernel, or takes no such step."""
+    phi = method.measure
+    if method.direction.auto_scale or method.as_npgm is None:  # momentum before the preconditioner
+        return None
     name, parameters = _native.kernel_arguments(phi.kernel)
     if name not in _native.kernels() or type(phi) not in (Isotropic, Separable):
         return None
     return {
+        "lr": method.lr,
+        "momentum": method.momentum,
         "kernel": name,
         "kernel_parameters": parameters,
         "scale": phi.scale,
         "isotropic": type(phi) is Isotropic,
+    }
+
+
+def _auto_options(method: Any) -> dict[str, float] | None:
+    """Return the numbers of the stepsize rule "auto", and of the method; None for another rule, φ, or part."""
+    finishes, rule = type(method) is Auto, method.lr
+    direction = method.preconditioned if finishes else method.direction
+    phi = direction.reference
+    if type(rule) is not EdgeOfStability or type(phi) is not Isotropic or type(phi.kernel) not in (Cosh, Quadratic):
+        return None
+    return {
+        "momentum": method.momentum,
+        "safety": rule.safety,
+        "discount": rule.discount,
+        "window": rule.window,
+        "decrease": rule.decrease,
+        "scale": 0.0 if direction.auto_scale else phi.scale,
+        "relative_scale": RELATIVE_SCALE,
+        "quadratic": type(phi.kernel) is Quadratic,
+        "finishes": finishes,
+        "memory": method.memory if finishes else 1,
+        "first": auto.FIRST,
+        "later": auto.LATER,
+        "settled": auto.SETTLED,
+        "block": auto.BLOCK,
+        "progress": auto.PROGRESS,
+        "sharper": auto.SHARPER,
+        "rejections": auto.REJECTIONS,
+        "shortest": auto.SHORTEST,
     }

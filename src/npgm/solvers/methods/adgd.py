@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, norm, one_if_zero
-from npgm.solvers.method import Method, register
+from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm.solvers.method import Method, Point, register
 
 
 class State(NamedTuple):
@@ -36,10 +36,11 @@ class AdGD(Method):
 
     lr: float = 1e-9
 
-    def init(self, xp: Namespace, x: Array) -> None:
+    def init(self, xp: Namespace, start: Point) -> None:
         return None
 
-    def step(self, xp: Namespace, x: Array, grad: Array, state: State | None) -> tuple[Array, State]:
+    def step(self, xp: Namespace, here: Point, state: State | None) -> tuple[Array, State]:
+        x, grad = here.x, here.grad
         if state is None:
             lr = first_lr(xp, x, grad, self.lr)
             return x - lr * grad, State(x, grad, lr, xp.full_like(lr, xp.inf))
@@ -47,17 +48,20 @@ class AdGD(Method):
         lr = damped(xp, state.lr, state.growth, half_inverse)
         return x - lr * grad, State(x, grad, lr, lr / state.lr)
 
+    def stepsize(self, state: State) -> Array:
+        return state.lr
+
 
 def first_lr(xp: Namespace, x: Array, grad: Array, lr: float) -> Array:
     """Return ``lr`` for each run, or as much more as makes ‖Δx‖ = sqrt(eps) ‖x‖, so that ‖Δ∇f‖/‖Δx‖ has a meaning."""
-    length = norm(xp, grad, axis=-1)
-    shortest = math.sqrt(float(xp.finfo(x.dtype).eps)) * norm(xp, x, axis=-1)
+    length = row_norms(xp, grad)
+    shortest = math.sqrt(float(xp.finfo(x.dtype).eps)) * row_norms(xp, x)
     return xp.clip(shortest / one_if_zero(xp, length), lr, None)
 
 
 def curvature(xp: Namespace, dx: Array, dgrad: Array) -> tuple[Array, Array]:
     """Return L/2 and 1/(2L) for the local Lipschitz constant L = ‖Δ∇f‖/‖Δx‖, infinite for a zero denominator."""
-    a, b = norm(xp, dx, axis=-1), norm(xp, dgrad, axis=-1)
+    a, b = row_norms(xp, dx), row_norms(xp, dgrad)
     return _half_ratio(xp, b, a), _half_ratio(xp, a, b)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, register
+from npgm.solvers.method import Method, Point, register
 from npgm.solvers.methods.adgd import curvature, damped, first_lr
 
 
@@ -40,10 +40,11 @@ class AdGDAccel(Method):
 
     lr: float = 1e-9
 
-    def init(self, xp: Namespace, x: Array) -> None:
+    def init(self, xp: Namespace, start: Point) -> None:
         return None
 
-    def step(self, xp: Namespace, x: Array, grad: Array, state: State | None) -> tuple[Array, State]:
+    def step(self, xp: Namespace, here: Point, state: State | None) -> tuple[Array, State]:
+        x, grad = here.x, here.grad
         if state is None:
             lr = first_lr(xp, x, grad, self.lr)
             y = x - lr * grad
@@ -56,3 +57,6 @@ class AdGDAccel(Method):
         y = x - lr * grad
         following = y + (1.0 - root) / (1.0 + root) * (y - state.y)
         return following, State(x, y, grad, lr, lr / state.lr, mu, mu / state.mu)
+
+    def stepsize(self, state: State) -> Array:
+        return state.lr

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npgm import _validate
-from npgm._array import Array, Namespace, norm
+from npgm._array import Array, Namespace, row_norms
 from npgm.kernels import Huber
 from npgm.references import Isotropic, Reference
-from npgm.solvers.method import Method, register
+from npgm.solvers.method import Method, Point, register
 from npgm.solvers.methods.npgm import NPGM
 
 
@@ -50,15 +50,16 @@ class ClippedGD(Method):
     def measure(self) -> Reference:
         return super().measure if self.as_npgm is None else self.as_npgm.reference
 
-    def init(self, xp: Namespace, x: Array) -> Array:
-        return xp.zeros_like(x)
+    def init(self, xp: Namespace, start: Point) -> Array:
+        return xp.zeros_like(start.x)
 
-    def step(self, xp: Namespace, x: Array, grad: Array, state: Array) -> tuple[Array, Array]:
+    def step(self, xp: Namespace, here: Point, state: Array) -> tuple[Array, Array]:
+        x, grad = here.x, here.grad
         m = self.momentum * state + (1.0 - self.momentum) * grad
         moved = self.nu * self._clip(xp, m) if self.nu else 0.0
         return x - moved - (1.0 - self.nu) * self._clip(xp, grad), m
 
     def _clip(self, xp: Namespace, v: Array) -> Array:
-        length = norm(xp, v, axis=-1)
+        length = row_norms(xp, v)
         # η min(1, γ/(η‖v‖)) without a division by zero
         return v * (self.lr * (self.max_step / xp.clip(self.lr * length, self.max_step, None)))

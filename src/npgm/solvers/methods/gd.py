@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, register
+from npgm.kernels import Quadratic
+from npgm.references import Isotropic
+from npgm.solvers.directions import Preconditioned
+from npgm.solvers.heavy_ball import HeavyBall
+from npgm.solvers.method import register
 from npgm.solvers.methods.npgm import NPGM
 
 
 @register
 @dataclass(frozen=True)
-class GD(Method):
+class GD(HeavyBall):
     """x ← x - γ ∇f(x).
 
     Args:
-        lr: γ > 0; at most 1/L, and less than 2/L, for an L-Lipschitz gradient.
+        lr: γ > 0, at most 1/L, and less than 2/L, for an L-Lipschitz gradient; or a rule, see `npgm.solvers.stepsizes`.
     """
 
     key = "gd"
     update = "x ← x - γ ∇f(x)"
 
-    @property
-    def as_npgm(self) -> NPGM:
-        return NPGM(self.lr, reference=self.measure)
+    momentum: float = field(default=0.0, init=False)
 
     @property
-    def sharpness_limit(self) -> float:
-        return 2.0 / self.lr
+    def direction(self) -> Preconditioned:
+        return Preconditioned(Isotropic(Quadratic()))
 
-    def init(self, xp: Namespace, x: Array) -> None:
-        return None
-
-    def step(self, xp: Namespace, x: Array, grad: Array, state: None) -> tuple[Array, None]:
-        return x - self.lr * grad, None
+    @property
+    def as_npgm(self) -> NPGM | None:
+        return NPGM(self.lr, reference=self.measure).as_npgm

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, register
+from npgm.solvers.method import Method, Point, register
 
 
 class State(NamedTuple):
@@ -31,10 +31,11 @@ class Nesterov(Method):
     key = "nesterov"
     update = "y' = x - γ ∇f(x);  x ← y' + ((t-1)/t') (y' - y)"
 
-    def init(self, xp: Namespace, x: Array) -> State:
-        return State(x, 1.0)
+    def init(self, xp: Namespace, start: Point) -> State:
+        return State(start.x, 1.0)
 
-    def step(self, xp: Namespace, x: Array, grad: Array, state: State) -> tuple[Array, State]:
+    def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
+        x, grad = here.x, here.grad
         y = x - self.lr * grad
         t = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * state.t**2))
         return y + ((state.t - 1.0) / t) * (y - state.y), State(y, t)

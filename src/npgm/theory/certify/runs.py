@@ -91,7 +91,8 @@ def deterministic(
         known_minimum(bound.theorem, minimum, exact)
         if bound.weight == 0.0 or "momentum" not in history:
             return gap
-        return bound.weight * lr * series(history, "momentum") + gap
+        potential: Floats = bound.weight * lr * series(history, "momentum") + gap
+        return potential
 
     quantities: dict[str, Callable[[Bound], Floats]] = {
         "mean stationarity": lambda bound: np.cumsum(measure) / np.arange(1, measure.size + 1),

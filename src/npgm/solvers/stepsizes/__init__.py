@@ -1,0 +1,14 @@
+"""Rules for the stepsize γ of a step p = -γ(1-β) u + (momentum), one file each; ``lr=`` takes their names, or a rule.
+
+To add one, write a class in a file here, or in your own code, and register it.
+"""
+
+import importlib
+import pkgutil
+
+from npgm.solvers.stepsizes.base import Stepsize, as_lr, register, registry
+
+for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
+    importlib.import_module(_module.name)
+
+__all__ = ["Stepsize", "as_lr", "register", "registry"]

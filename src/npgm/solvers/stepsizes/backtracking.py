@@ -1,0 +1,54 @@
+"""Backtracking by the descent inequality of the preconditioned step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm.solvers.method import Point
+from npgm.solvers.stepsizes.base import Stepsize, register
+from npgm.solvers.stepsizes.edge_of_stability import extent
+from npgm.solvers.trial import Trial
+
+if TYPE_CHECKING:
+    from npgm.solvers.directions import Direction
+
+
+class State(NamedTuple):
+    """γ, and that of the last step taken."""
+
+    lr: Array
+    last_lr: Array
+
+
+@register
+@dataclass(frozen=True)
+class Backtracking(Stepsize):
+    """γ is halved until f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which holds for all γ <= 1/L, and never grows.
+
+    It is the descent inequality (1.2) itself at the step, with m = βm' + (1-β)u; at β = 0 the test is
+    f(x - γu) <= f(x) - γφ(u). For β < 1/2, Σ γ_k φ(u_k) <= (f(x⁰) - inf f)/(1 - 2β): Theorem 2.2 for a stepsize that
+    varies, without an L (docs/theory.md). A step that fails is an iteration that stays where it is.
+    """
+
+    key = "backtracking"
+
+    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
+        if momentum >= 0.5:  # where φ(u-m) outweighs φ(u), the test asks for no descent
+            raise ValueError(f"lr={self.key!r} needs momentum < 1/2, not {momentum:g}")
+        u, _ = direction.at(xp, start, state)
+        lr = extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
+        return State(lr, lr)
+
+    def coefficients(self, state: State, momentum: float) -> tuple[Array, Array]:
+        return (1.0 - momentum) * state.lr, momentum * (state.lr / state.last_lr)
+
+    def judge(
+        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
+    ) -> tuple[Array, State]:
+        lr = state.lr
+        excess = trial.direction + trial.step / lr if momentum else xp.zeros_like(trial.step)  # u - m
+        bound = trial.here.f + lr * direction.value(xp, excess, along) - lr * trial.measure
+        taken = trial.finite & (trial.there.f <= bound + trial.slack(xp))
+        return taken, State(xp.where(taken, lr, 0.5 * lr), xp.where(taken, lr, state.last_lr))

@@ -1,0 +1,81 @@
+"""What a stepsize rule is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from npgm import _validate
+from npgm._array import Array, Namespace
+from npgm._registry import Registry
+from npgm.solvers.method import Point
+from npgm.solvers.trial import Trial
+
+if TYPE_CHECKING:
+    from npgm.solvers.directions import Direction
+
+State = Any
+"""A NamedTuple of arrays of shape (runs, ...), one of them ``lr``, the γ that the next step takes."""
+
+registry: Registry[type[Stepsize]] = Registry("stepsize", __name__, "npgm.stepsizes")
+"""The rules by the name that a method accepts as ``lr``."""
+
+S = TypeVar("S", bound="type[Stepsize]")
+
+
+def register(rule: S) -> S:
+    """Enter a stepsize rule in the registry under its ``key``; use it as a decorator.
+
+    Raises:
+        ValueError: if another class holds the key already.
+    """
+    registry.enter(rule.key, rule)
+    return rule
+
+
+@dataclass(frozen=True)
+class Stepsize(ABC):
+    """A rule for γ, and for which steps are taken, in p = -a u + b p', where p' is the last step taken.
+
+    Rows are independent runs, and no branch may depend on their values.
+    """
+
+    key: ClassVar[str]
+    """The name under which the rule is registered."""
+    usual_momentum: ClassVar[float] = 0.0
+    """The β of `npgm` with this rule where none is given."""
+
+    @abstractmethod
+    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
+        """Return the state before the first step, for steps along a direction with its own ``state``."""
+
+    @abstractmethod
+    def coefficients(self, state: State, momentum: float) -> tuple[Array, Array]:
+        """Return a and b, of shape (runs, 1)."""
+
+    @abstractmethod
+    def judge(
+        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
+    ) -> tuple[Array, State]:
+        """Return where the step is taken, boolean of shape (runs, 1), and the next state.
+
+        Args:
+            trial: the step.
+            direction, along: the direction and its state.
+            state: the rule's own.
+            momentum: β.
+        """
+
+
+def as_lr(value: Any) -> float | Stepsize:
+    """Return a stepsize as a positive float or a rule.
+
+    Raises:
+        TypeError, ValueError: if it is none.
+    """
+    if isinstance(value, Stepsize):
+        return value
+    if isinstance(value, str):
+        return registry[_validate.choice("lr", value, registry)]()
+    return _validate.positive("lr", value)

@@ -1,0 +1,55 @@
+"""A step that was tried, as stepsize rules and directions see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm.solvers.method import Point
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The step p from ``here`` to ``there``. Arrays have shape (runs, n) for vectors and (runs, 1) for numbers."""
+
+    here: Point
+    there: Point
+    step: Array
+    """p."""
+    direction: Array
+    """u: p = -γ(1-β) u + (a multiple of the last step), or -t u."""
+    measure: Array
+    """φ(u)."""
+    step_norm: Array
+    """‖p‖."""
+    change: Array
+    """y = ∇f(there) - ∇f(here), zero where ``there`` is not finite."""
+    change_norm: Array
+    """‖y‖."""
+    product: Array
+    """⟨p, y⟩."""
+    finite: Array
+    """Whether f and ∇f are finite at ``there``: boolean."""
+
+    @classmethod
+    def of(cls, xp: Namespace, here: Point, there: Point, step: Array, direction: Array, measure: Array) -> Trial:
+        """Measure a step."""
+        finite = xp.isfinite(there.f) & xp.isfinite(there.grad_norm)
+        change = xp.where(finite, there.grad - here.grad, xp.zeros_like(step))
+        return cls(
+            here, there, step, direction, measure, row_norms(xp, step), change, row_norms(xp, change),
+            dot(xp, step, change), finite,
+        )  # fmt: skip
+
+    def curvature(self, xp: Namespace) -> Array:
+        """Return the secant ℓ = ‖y‖/‖p‖."""
+        return self.change_norm / one_if_zero(xp, self.step_norm)
+
+    def slack(self, xp: Namespace) -> Array:
+        """Return what rounding may have added to f."""
+        return max(1e-12, 8.0 * float(xp.finfo(self.step.dtype).eps)) * xp.abs(self.here.f)
+
+
+def dot(xp: Namespace, a: Array, b: Array) -> Array:
+    """Return the inner products of the rows, of shape (runs, 1)."""
+    return xp.expand_dims(xp.vecdot(a, b, axis=-1), axis=-1)
