@@ -3,6 +3,7 @@ from __future__ import annotations
 import pickle
 import time
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -37,10 +38,10 @@ START = np.array([3.0, -4.0])
         ({"reference": "isotropic"}, ValueError, "unknown reference 'isotropic'; accepted: isotropic-artanh"),
         ({"reference": npgm.Cosh()}, TypeError, "reference must be a reference function, such as"),
         ({"callback": 3}, TypeError, "callback must be callable, not 3"),
-        ({"jac": None}, ValueError, "jac must be True, if fun returns"),
-        ({"jac": "2-point"}, ValueError, "jac must be True, if fun returns"),
+        ({"jac": "4-point"}, ValueError, "jac must be True, if fun returns"),
+        ({"jac": "2-point", "x0": torch.ones(2)}, ValueError, "takes differences for one start in a NumPy array"),
+        ({"fun": lambda x: (x, 0.5 * float(x @ x))}, TypeError, "are f and the gradient swapped"),
         ({"fun": None}, TypeError, "fun must be callable, not None"),
-        ({"x0": np.array([1, 2])}, TypeError, "x0 has dtype int64"),
         ({"x0": np.array([1j, 2])}, TypeError, "x0 has dtype complex128"),
         ({"x0": ["a"]}, TypeError, "x0 has dtype <U1"),
         ({"x0": torch.arange(3)}, TypeError, "x0 has dtype torch.int64"),
@@ -56,11 +57,6 @@ START = np.array([3.0, -4.0])
         ({"fun": lambda x: (1j, x)}, TypeError, "f has dtype complex128"),
         ({"fun": lambda x: (np.nan, x)}, ValueError, "fun or its gradient is not finite at x0"),
         ({"fun": lambda x: (1.0, x * np.inf)}, ValueError, "fun or its gradient is not finite at x0"),
-        (
-            {"fun": lambda x: (1.0, torch.from_numpy(x))},
-            TypeError,
-            "the gradient is an array of torch, but x0 of numpy",
-        ),
         ({"batch": True, "x0": np.ones((3, 2))}, ValueError, "fun must return 3 values, one for each run"),
     ],
 )
@@ -289,12 +285,36 @@ def test_scipy_refuses_what_it_cannot_do():
         scipy.optimize.minimize(fun, START, bounds=[(0, 1), (0, 1)], **arguments)
     with pytest.raises(ValueError, match="does not take bounds or constraints"):
         scipy.optimize.minimize(fun, START, constraints={"type": "eq", "fun": lambda x: x[0]}, **arguments)
-    with pytest.raises(ValueError, match="jac must be True"):
-        scipy.optimize.minimize(lambda x: fun(x)[0], START, method=npgm.solvers.gd, options={"lr": 0.1})
+    for name in ("hess", "hessp"):
+        with pytest.warns(RuntimeWarning, match="Method gd does not use Hessian information"):
+            scipy.optimize.minimize(fun, START, **arguments, **{name: lambda x, *p: x})
     with pytest.warns(scipy.optimize.OptimizeWarning, match="Unknown solver options: typo; accepted: .*lr"):
         scipy.optimize.minimize(fun, START, jac=True, method=npgm.solvers.gd, options={"lr": 0.1, "typo": 1})
     with pytest.raises(AttributeError, match="no attribute 'newton'; the solvers are adgd"):
         npgm.solvers.newton  # noqa: B018
+
+
+def test_the_manners_of_scipy(capsys):
+    def value(x):
+        return np.sum((x - [1.0, 2.0]) ** 2)
+
+    for jac in (None, "2-point", "3-point", "cs"):
+        res = npgm.minimize(value, [3, -4], jac=jac, tol=1e-5)
+        assert res.success
+        assert res.nfev > res.njev == res.nit + 1
+        np.testing.assert_allclose(res.x, [1.0, 2.0], atol=1e-4)
+        res = scipy.optimize.minimize(value, [3, -4], jac=jac, method=npgm.solvers.auto, tol=1e-5, options={"disp": 1})
+        assert res.message in capsys.readouterr().out
+    want = npgm.minimize(fun, START, lr=0.5)
+    for convert in (torch.from_numpy, jnp.asarray):
+
+        def foreign(x, convert=convert):
+            y = convert(x)
+            return 0.5 * (y * y).sum(), y
+
+        got = npgm.minimize(foreign, np.array([3, -4]), lr=0.5)
+        assert type(got.x) is np.ndarray
+        np.testing.assert_allclose(got.x, want.x, atol=1e-6)
 
 
 def test_a_users_own_method_is_found_by_name():

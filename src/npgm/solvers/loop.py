@@ -42,7 +42,7 @@ def minimize(
     x0: Array,
     args: tuple[Any, ...] = (),
     *,
-    jac: bool | Callable[..., Any] = True,
+    jac: bool | str | Callable[..., Any] | None = True,
     method: str | None = None,
     maxiter: int = 10_000,
     tol: float = 1e-6,
@@ -60,9 +60,10 @@ def minimize(
             must not change ``x``, but may keep it: an array that somebody refers to is not written again. It may write
             every gradient into the same array.
         x0: the start: an array of any shape, of any array API library, in a real floating-point dtype, in which the
-            iteration runs; or a sequence of floats.
+            iteration runs; or a sequence of numbers. NumPy's integers are taken as float64.
         args: further arguments of ``fun`` and ``jac``.
-        jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``.
+        jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``; or None, "2-point", "3-point"
+            or "cs" for SciPy's finite differences, with one start in a NumPy array.
         method: a key of `npgm.solvers.registry`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is
             given.
         maxiter: the largest number of iterations; each takes one value and one gradient.

@@ -10,6 +10,7 @@ from typing import Any
 import array_api_compat
 import numpy as np
 from scipy.optimize import OptimizeResult
+from scipy.optimize._numdiff import approx_derivative  # which has no public name for all schemes
 
 from npgm._array import Array, Floats, as_real_array, to_host
 
@@ -31,11 +32,10 @@ class Objective:
     def __init__(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...], x0: Array, batch: bool) -> None:
         if not callable(fun):
             raise TypeError(f"fun must be callable, not {fun!r}")
-        if jac is not True and not callable(jac):
-            raise ValueError(
-                f"jac must be True, if fun returns (f, gradient), or a function that returns the gradient, not {jac!r}"
-            )
-        self.xp, x0 = as_real_array(_detached(x0), "x0")
+        self.scheme = _scheme(jac)
+        self.xp, x0 = as_real_array(_floating(_detached(x0)), "x0")
+        if self.scheme is not None and (batch or not isinstance(x0, np.ndarray)):
+            raise ValueError(f"jac={jac!r} takes differences for one start in a NumPy array; give the gradient instead")
         if batch and x0.ndim < 1:
             raise ValueError("x0 must have a first axis that counts the runs, since batch=True")
         if math.prod(x0.shape) == 0:
@@ -71,14 +71,29 @@ class Objective:
         """
         with self.callers_errstate:
             pair = self.fun(point, *self.args)
-            if self.jac is not True:
+            if self.scheme is not None:
+                pair = pair, self._differences(point, pair)
+            elif self.jac is not True:
                 pair = pair, self.jac(point, *self.args)
         if not isinstance(pair, tuple) or len(pair) != 2:
             raise TypeError(f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}")
         value, grad = pair
+        if np.ndim(grad) == 0 and self.shape and np.shape(value) == self.shape:
+            raise TypeError("fun returned a pair of the gradient's shape and a number: are f and the gradient swapped?")
         self.nfev += 1
         self.njev += 1
         return self._value(value), self._gradient(grad)
+
+    def _differences(self, point: Floats, value: Any) -> Floats:
+        """Return the gradient by SciPy's finite differences."""
+
+        def flat(x: Floats) -> Any:
+            self.nfev += 1
+            return self.fun(x.reshape(self.shape), *self.args)
+
+        f = float(np.asarray(value).item())
+        grad: Floats = approx_derivative(flat, np.ravel(point), method=self.scheme, f0=np.atleast_1d(f))
+        return grad.reshape(self.shape)
 
     def at(self, x: Array) -> tuple[Floats, Array]:
         """Return f of shape (runs,) in float64 and ∇f of shape (runs, n) at ``x`` of shape (runs, n), as new arrays."""
@@ -116,10 +131,33 @@ class Objective:
         xp, value = as_real_array(value, name)
         if xp is self.xp:
             return value
+        if isinstance(self.x0, np.ndarray):  # of a function of torch or JAX, called with NumPy's points
+            return np.asarray(value.cpu() if hasattr(value, "cpu") else value)
         if array_api_compat.is_numpy_array(value):  # a Python or NumPy number beside torch or JAX arrays
             x0 = self.x0
             return self.xp.asarray(value.tolist(), dtype=x0.dtype, device=array_api_compat.device(x0))
         raise TypeError(f"{name} is an array of {type(value).__module__}, but x0 of {type(self.x0).__module__}")
+
+
+def _scheme(jac: Any) -> str | None:
+    """Return the name of SciPy's differences that ``jac`` asks for, None where the user gives the gradient."""
+    if jac is True or callable(jac):
+        return None
+    if jac is None or jac is False:
+        return "2-point"
+    if jac in ("2-point", "3-point", "cs"):
+        return str(jac)
+    raise ValueError(
+        "jac must be True, if fun returns (f, gradient), a function that returns the gradient, or '2-point', "
+        f"'3-point', 'cs' or None for finite differences, not {jac!r}"
+    )
+
+
+def _floating(x: Any) -> Any:
+    """Return integers of NumPy, or in a sequence, in float64, as SciPy does; anything else as it is."""
+    if not array_api_compat.is_array_api_obj(x):
+        x = np.asarray(x)
+    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "iu" else x
 
 
 def _detached(x: Any) -> Any:

@@ -29,8 +29,10 @@ class ScipyMethod:
         >>> res.success
         True
 
+    Without ``jac`` the gradient is by finite differences; ``hess`` is warned of, ``disp`` prints how the run ended.
+
     Raises:
-        ValueError: if bounds or constraints are given, or no gradient.
+        ValueError: if bounds or constraints are given.
     """
 
     key: str
@@ -51,6 +53,9 @@ class ScipyMethod:
     ) -> OptimizeResult:
         if bounds is not None or (constraints is not None and constraints != () and constraints != []):
             raise ValueError(f"method {self.key!r} does not take bounds or constraints")
+        if hess is not None or hessp is not None:
+            warnings.warn(f"Method {self.key} does not use Hessian information", RuntimeWarning, stacklevel=3)
+        display = bool(options.pop("disp", False))
         accepted = {*_COMMON, *registry[self.key].options()}
         if unknown := sorted(set(options) - accepted):
             warnings.warn(
@@ -59,7 +64,10 @@ class ScipyMethod:
                 stacklevel=3,
             )
         known = {name: value for name, value in options.items() if name in accepted}
-        return minimize(_at_a_copy(fun), x0, args, jac=_at_a_copy(jac), method=self.key, callback=callback, **known)
+        result = minimize(_at_a_copy(fun), x0, args, jac=_at_a_copy(jac), method=self.key, callback=callback, **known)
+        if display:
+            print(result.message, f"f = {result.fun}, {result.nit} iterations, {result.nfev} evaluations", sep="\n")
+        return result
 
 
 def _at_a_copy(function: Any) -> Any:
