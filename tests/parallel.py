@@ -93,6 +93,8 @@ RUNS: dict[str, dict[str, Any]] = {
     "tensor-foreach": {"scope": "tensor", "foreach": True},
     "skip": {"nonfinite": "skip", "reference": "separable-cosh"},
     "without-momentum": {"momentum": 0.0},
+    "spectral": {"reference": "spectral-sqrt"},
+    "spectral-before": {"reference": "spectral-cosh", "momentum_order": "before", "nesterov": True, "relative": 0.1},
 }
 
 

@@ -780,13 +780,13 @@ def test_capture_without_capturable_is_refused(monkeypatch):
         ),
         ({"reference": "cosh"}, ValueError, "unknown reference 'cosh'; accepted: isotropic-"),
         ({"reference": 3}, TypeError, "reference must be a reference function or the name of one, not 3"),
-        ({"nesterov": True}, TypeError, "unexpected keyword argument 'nesterov'"),
+        ({"dampening": 0.9}, TypeError, "unexpected keyword argument 'dampening'"),
     ],
 )
 def test_bad_options_are_refused_at_construction_and_in_groups(options, error, message):
     with pytest.raises(error, match=message):
         NPGM(parameters(), **{"lr": 0.1, **options})
-    if "nesterov" not in options:
+    if "dampening" not in options:
         with pytest.raises(error, match=message):
             NPGM([{"params": parameters(), **options}], lr=0.1)
 

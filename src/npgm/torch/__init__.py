@@ -7,7 +7,8 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("npgm.torch needs PyTorch: pip install 'npgm[torch]'", name="torch") from error
 
-from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD
+from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD, SpectralGD
+from npgm.torch.parameters import matrices
 from npgm.torch.starting import Suggestion, suggest
 
-__all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD", "Suggestion", "suggest"]
+__all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD", "SpectralGD", "Suggestion", "matrices", "suggest"]

@@ -43,13 +43,15 @@ def _name(group: dict[str, Any], i: int, j: int) -> str:
 
 
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
-    if parameter.requires_grad and group["reference"].startswith("isotropic") and norms.is_flat_shard(parameter):
+    if parameter.requires_grad and not group["reference"].startswith("separable") and norms.is_flat_shard(parameter):
         return (
-            "is a shard of FSDP1, whose norm cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
+            "is a shard of FSDP1, whose whole cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
             "reference function"
         )
     if gradient is None:
         return None
+    if group["reference"].startswith("spectral") and parameter.is_complex():
+        return "is complex, which a spectral reference function does not support"
     if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
         return (
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
@@ -59,7 +61,8 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return "has a sparse gradient, which `fused=True` does not support"
     if group["differentiable"] and norms.is_dtensor(parameter):
         return "is a DTensor, which differentiable=True does not support"
-    if any(stride == 0 and size > 1 for stride, size in zip(parameter.stride(), parameter.shape, strict=True)):
+    strides = zip(parameter.stride(), parameter.shape, strict=True)
+    if parameter.numel() and any(stride == 0 and size > 1 for stride, size in strides):
         return "is expanded: several of its entries are one number in memory"
     if group["momentum"] == 0:
         buffer = None

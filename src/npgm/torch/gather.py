@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import _default_to_fused_or_foreach
 
-from npgm.references import Isotropic, Separable
+from npgm.references import Isotropic, Separable, Spectral
 from npgm.torch import fused, norms
 from npgm.torch.norms import Norm, ProcessGroups
 from npgm.torch.options import Options
-from npgm.torch.paths import foreach, native, single, triton
+from npgm.torch.paths import foreach, native, single, spectral, triton
 
 
 class Path(Protocol):
-    """A way to take a step; the modules of `npgm.torch.paths` are four."""
+    """A way to take a step; the modules of `npgm.torch.paths` are five."""
 
     def measure(self, batch: Batch) -> Norm:
         """Return the norm of what φ is given, of the part that this process holds; of each tensor if `per_tensor`."""
@@ -34,7 +34,13 @@ class Path(Protocol):
         """
 
 
-PATHS: dict[str, Path] = {"single": single, "foreach": foreach, "native": native, "triton": triton}
+PATHS: dict[str, Path] = {
+    "single": single,
+    "foreach": foreach,
+    "native": native,
+    "triton": triton,
+    "spectral": spectral,
+}
 
 
 @dataclass(eq=False, slots=True)
@@ -55,6 +61,8 @@ class Batch:
     """What the gradients were multiplied by, of one element."""
     process_groups: ProcessGroups = ()
     """Those over which the tensors are sharded; none if this process holds all of them."""
+    whole: Sequence[Tensor] = ()
+    """What the parameters are parts of, where φ does not act on parts."""
     native: Any = None
     """The tensors as the native module takes them, where it is called directly."""
 
@@ -89,13 +97,17 @@ def gather(
     if use_foreach is None:
         _, use_foreach = _default_to_fused_or_foreach(list(parameters), options.differentiable)
     use_foreach = use_foreach and isinstance(options.phi, Isotropic | Separable)
+    is_spectral = isinstance(options.phi, Spectral)
     members: defaultdict[Any, list[_Local]] = defaultdict(list)
+    wholes: defaultdict[Any, list[Tensor]] = defaultdict(list)
     for i, (parameter, gradient, buffer) in enumerate(zip(parameters, gradients, buffers, strict=True)):
         process_groups = norms.shard_groups(parameter)
         x, g, m = local(parameter, gradient, buffer)
         if g.is_sparse:
             g = _sparse_or_dense(g, options, x.dtype)
         path, alone = ("foreach", None) if use_foreach and not g.is_sparse else ("single", i)
+        if is_spectral:
+            path, alone = "spectral", parameter.device_mesh if process_groups else None  # type: ignore[attr-defined]
         if options.tries_fused and x.device.type == "cuda" and not torch.compiler.is_compiling():
             fused.load([x.device])  # they may have moved there since they were given
         tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
@@ -103,11 +115,13 @@ def gather(
             path, alone = "triton" if x.device.type == "cuda" else "native", None
         key = (path, process_groups, alone, x.device, x.dtype, None if m is None else m.dtype)
         members[key].append((x, g, m))
+        wholes[key].append(parameter)
     batches = []
-    for (path, process_groups, *_), locals_ in members.items():
+    for key, locals_ in members.items():
+        path, process_groups, *_ = key
         xs, gs, ms = map(list, zip(*locals_, strict=True))
         own = [m for m in ms if m is not None]
-        batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups))
+        batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups, wholes[key]))
     return batches
 
 
@@ -130,7 +144,8 @@ def _sparse_or_dense(gradient: Tensor, options: Options, dtype: torch.dtype) -> 
 
     Momentum and decay make the step dense, and so does what has to be rounded.
     """
-    if options.momentum or options.weight_decay or dtype != norms.working_dtype(dtype):
+    makes_dense = options.momentum or options.weight_decay or isinstance(options.phi, Spectral)
+    if makes_dense or dtype != norms.working_dtype(dtype):
         return gradient.to_dense()
     return gradient.coalesce()
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from npgm.kernels import Cosh, Kernel, Log
-from npgm.references import Isotropic, Reference, Separable
+from npgm.kernels import Cosh, Kernel, Log, Sqrt
+from npgm.references import Isotropic, Reference, Separable, Spectral
 from npgm.torch import checks, fused, norms, options, sharding
 from npgm.torch.gather import gather
 from npgm.torch.options import Options
@@ -301,6 +301,16 @@ class SNGD(_Named):
     """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry."""
 
     _lift, _kernel = Separable, Log
+
+
+class SpectralGD(_Named):
+    """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
+
+    With momentum before the preconditioner and a small λ it takes steps like Muon's, and gets slower where the gradient
+    gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
+    """
+
+    _lift, _kernel = Spectral, Sqrt
 
 
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:

@@ -78,6 +78,14 @@ def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
     return value
 
 
+def _positive_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _validate.positive(name, value)
+
+
+def _adjustment(name: str, value: Any) -> str | None:
+    return None if value is None else _validate.choice(name, value, ("aspect", "rms"))
+
+
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
     return lambda name, value: _validate.choice(name, value, choices)
 
@@ -156,6 +164,37 @@ class Options:
     foreach: bool | None = _option(
         _flag_or_none,
         """whether to use `torch._foreach_*`; chosen as in `torch.optim` if None.""",
+        default=None,
+    )
+    matrix_form: str = _option(
+        _one_of("flatten", "stack"),
+        """how a spectral φ sees a parameter of more than two axes: as the matrix of its first axis and all others,
+        which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
+        default="flatten",
+    )
+    relative: float | None = _option(
+        _positive_or_none,
+        """ρ, with which λ of a spectral φ is ρ‖Y‖/√min(m, n), that many times the root mean square of the singular
+        values of the matrix Y that φ is given; then the step does not depend on the scale of the gradient.""",
+        default=None,
+    )
+    adjust: str | None = _option(
+        _adjustment,
+        """by what the direction of a spectral φ is multiplied: ``"aspect"``, √max(1, rows/columns), or ``"rms"``,
+        0.2 √max(rows, columns), with which entries are of the size of AdamW's. It is ∇ of a φ*, the conjugate of
+        a φ(·/a), so that what is said of φ holds with this function.""",
+        default=None,
+    )
+    nesterov: bool = _option(
+        _flag,
+        """for a spectral φ, whether the step looks ahead along the momentum: (1-β) times the newest term is added
+        to β times the average, once more.""",
+        default=False,
+    )
+    product_dtype: torch.dtype | None = _option(
+        _floating_dtype,
+        """the dtype of the matrix products for a spectral φ on accelerators, such as ``torch.bfloat16``; that of the
+        computation, float32 at least, if None.""",
         default=None,
     )
     capturable: bool = _option(
@@ -248,7 +287,16 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("`fused` does not support `differentiable`.")
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
-    return group | stored(checked_reference(group))
+    phi = checked_reference(group)
+    if not isinstance(phi, Spectral):
+        for name in ("relative", "adjust", "nesterov", "product_dtype"):
+            if group[name]:
+                raise ValueError(f"{name} is for spectral reference functions, not {phi.name}; it was {group[name]!r}")
+    if group["nesterov"] and not group["momentum"]:
+        raise ValueError("nesterov needs momentum > 0")
+    if group["relative"] is not None and group["differentiable"]:
+        raise ValueError("relative and differentiable do not go together")
+    return group | stored(phi)
 
 
 def stored(phi: Reference | str) -> dict[str, Any]:
@@ -267,7 +315,4 @@ def checked_reference(group: dict[str, Any]) -> Reference:
     """Build φ from the entries of a group that stand for it, or raise."""
     if not isinstance(group["kernel_parameters"], dict):
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    phi = reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
-    if isinstance(phi, Spectral):
-        raise ValueError(f"NPGM takes isotropic and separable reference functions, not {group['reference']!r}")
-    return phi
+    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def measure(batch: Batch) -> Norm:
     """See `npgm.torch.gather.Path`."""
-    ys = _gradients(batch)
+    ys = gradients(batch)
     if batch.options.rule.before:
         ys = list(torch._foreach_lerp(_wide(batch, batch.momentum), ys, 1.0 - batch.options.momentum))
     zero = ys[0].new_zeros(1)  # the maximum of nothing is an error
@@ -38,23 +38,33 @@ def measure(batch: Batch) -> Norm:
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     """See `npgm.torch.gather.Path`."""
     rule = batch.options.rule
-    us = _gradients(batch)
+    us = gradients(batch)
     if not rule.before:
         us = _directions(batch, us, factor)
     us = _held(us, keep)
     if batch.momentum:
-        means, share = _wide(batch, batch.momentum), weight(batch, us[0], keep)
-        if isinstance(share, Tensor):
-            torch._foreach_mul_(means, 1.0 - share)
-            torch._foreach_add_(means, torch._foreach_mul(us, share))
-        else:
-            torch._foreach_lerp_(means, us, share)
-        if means is not batch.momentum:
-            torch._foreach_copy_(batch.momentum, means)
-        us = means
+        us = average(batch, us, keep)
     if rule.before:
         us = _held(_directions(batch, us, factor), keep)
-    lr = rate(batch, us[0], keep)
+    advance(batch, us, keep)
+
+
+def average(batch: Batch, us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
+    """Take ``us`` into the momentum, if ``keep`` is not False, and return it in the dtype in which to compute."""
+    means, share = _wide(batch, batch.momentum), weight(batch, us[0], keep)
+    if isinstance(share, Tensor):
+        torch._foreach_mul_(means, 1.0 - share)
+        torch._foreach_add_(means, torch._foreach_mul(us, share))
+    else:
+        torch._foreach_lerp_(means, us, share)
+    if means is not batch.momentum:
+        torch._foreach_copy_(batch.momentum, means)
+    return means
+
+
+def advance(batch: Batch, us: list[Tensor], keep: Tensor | None) -> None:
+    """Move the parameters against ``us``, if ``keep`` is not False."""
+    rule, lr = batch.options.rule, rate(batch, us[0], keep)
     points = _wide(batch, batch.parameters)
     if rule.decoupled_decay:
         torch._foreach_mul_(points, 1.0 - lr * rule.decoupled_decay)
@@ -66,7 +76,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         torch._foreach_copy_(batch.parameters, points)
 
 
-def _gradients(batch: Batch) -> list[Tensor]:
+def gradients(batch: Batch) -> list[Tensor]:
     """The gradients of the loss to minimise, decay included, in the working dtype; those of the batch if they are."""
     rule = batch.options.rule
     ys = _wide(batch, batch.gradients)

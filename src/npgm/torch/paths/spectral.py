@@ -1,0 +1,119 @@
+"""Matrices together, for φ of singular values: those of one shape at once, sharded ones by one process each."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from npgm.torch.norms import Norm
+from npgm.torch.paths import foreach
+from npgm.torch.paths.single import held
+from npgm.torch.spectral import precondition
+
+if TYPE_CHECKING:
+    from npgm.torch.gather import Batch
+
+
+def measure(batch: Batch) -> Norm:
+    """See `npgm.torch.gather.Path`."""
+    return foreach.measure(batch)
+
+
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+    """See `npgm.torch.gather.Path`."""
+    del factor
+    options, rule = batch.options, batch.options.rule
+    us = [held(y, keep) for y in foreach.gradients(batch)]
+    if not rule.before:
+        us = directions(batch, us)
+    if batch.momentum:
+        means = foreach.average(batch, us, keep)
+        us = list(torch._foreach_lerp(us, means, options.momentum)) if options.nesterov else means
+    if rule.before:
+        us = directions(batch, us)
+    foreach.advance(batch, [held(u, keep) for u in us], keep)
+
+
+def directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
+    """Return ∇φ* of matrices, of which this process holds what it holds of the parameters."""
+    if not batch.process_groups:
+        return _directions(batch, ys)
+    whole = batch.whole
+    mesh = whole[0].device_mesh  # type: ignore[attr-defined]
+    results: list[Tensor] = []
+    for start in range(0, len(ys), mesh.size()):
+        round_ = list(zip(whole[start : start + mesh.size()], ys[start:], strict=False))
+        mine: Tensor | None = None
+        for owner, (parameter, y) in enumerate(round_):
+            gathered = _as_dtensor(y, parameter).full_tensor()
+            if owner == _place(mesh):
+                mine = gathered
+        made = None if mine is None else _directions(batch, [mine])[0]
+        for owner, (parameter, y) in enumerate(round_):
+            u = made if owner == _place(mesh) and made is not None else y.new_empty(parameter.shape)
+            results.append(_shard(_from_owner(u.contiguous(), mesh, owner), parameter))
+    return results
+
+
+def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
+    options = batch.options
+    views = [as_matrix(y, options.matrix_form) for y in ys]
+    if options.differentiable:
+        us = [options.phi.precondition(view) for view in views]
+    else:
+        us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
+    if options.adjust is not None:
+        us = [u * adjustment(options.adjust, *u.shape[-2:]) for u in us]
+    return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
+
+
+def as_matrix(y: Tensor, form: str) -> Tensor:
+    """Return a view of shape (..., rows, columns): a vector is one column."""
+    if y.ndim < 2:
+        return y.reshape(-1, 1)
+    return y if form == "stack" else y.flatten(1)
+
+
+def adjustment(adjust: str, rows: int, columns: int) -> float:
+    """Return a with which ∇φ* is multiplied."""
+    return math.sqrt(max(1.0, rows / max(columns, 1))) if adjust == "aspect" else 0.2 * math.sqrt(max(rows, columns))
+
+
+def _as_dtensor(local: Tensor, like: Any) -> Any:
+    from torch.distributed.tensor import DTensor  # an import of half a second, which was made for ``like``
+
+    shape, stride = like.shape, torch.empty(like.shape, device="meta").stride()
+    return DTensor.from_local(local, like.device_mesh, like.placements, run_check=False, shape=shape, stride=stride)
+
+
+def _shard(whole: Tensor, like: Any) -> Tensor:
+    """Return the part of a tensor that this process holds of ``like``."""
+    from torch.distributed.tensor import DTensor, Replicate
+
+    mesh = like.device_mesh
+    replicated = DTensor.from_local(whole, mesh, [Replicate()] * mesh.ndim, run_check=False)
+    local: Tensor = replicated.redistribute(placements=like.placements).to_local()
+    return local
+
+
+def _place(mesh: Any) -> int:
+    """Return the place of this process in a mesh, row by row."""
+    place = 0
+    for size, coordinate in zip(mesh.shape, mesh.get_coordinate(), strict=True):
+        place = place * size + coordinate
+    return place
+
+
+def _from_owner(u: Tensor, mesh: Any, owner: int) -> Tensor:
+    """Send what the process at the place ``owner`` of a mesh holds to all others, one axis of it after another."""
+    at = next(itertools.islice(itertools.product(*map(range, mesh.shape)), owner, None))
+    for axis in range(mesh.ndim):
+        if tuple(mesh.get_coordinate()[axis + 1 :]) == at[axis + 1 :]:
+            group = mesh.get_group(axis)
+            dist.broadcast(u, dist.get_global_rank(group, at[axis]), group=group)
+    return u

@@ -1,0 +1,94 @@
+"""∇φ* of a spectral φ on tensors of torch, as fast as its accuracy allows; `npgm.Spectral` is the definition."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npgm import _validate
+from npgm.references import Spectral
+from npgm.torch.norms import divisor, working_dtype
+from npgm.torch.spectral import by_eigen, by_products
+
+METHODS = ("auto", "eigen", "products")
+
+__all__ = ["METHODS", "precondition"]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch.no_grad()
+def precondition(
+    phi: Spectral,
+    matrices: Sequence[Tensor],
+    *,
+    relative: float | None = None,
+    method: str = "auto",
+    dtype: torch.dtype | None = None,
+) -> list[Tensor]:
+    """Return ∇φ* of each of many matrices; those of one shape are computed together.
+
+    Results are not differentiated, and have the dtypes of their arguments, of which those below float32 are computed in
+    float32. A matrix that holds NaN or infinity becomes NaN.
+
+    Args:
+        phi: φ.
+        matrices: of shape (..., m, n) each, in any dtypes and on any devices; axes before the last two are a batch.
+        relative: ρ > 0; in place of that of φ, λ is ρ times the root mean square of the singular values of each matrix.
+        method: ``"eigen"`` by the eigenvalues of the Gram matrix, for any kernel; ``"products"`` by matrix products
+            alone, without waiting for a device, for the kernels sqrt, logx2 and artanh, with λ at least a thousandth of
+            the Frobenius norm; ``"auto"`` by products on accelerators for kernels that have them.
+        dtype: in which the products are computed, such as ``torch.bfloat16``.
+
+    Raises:
+        TypeError, ValueError: if an argument is not accepted.
+    """
+    if not isinstance(phi, Spectral):
+        raise TypeError(f"phi must be a spectral reference function, not {phi!r}")
+    if relative is not None:
+        relative = _validate.positive("relative", relative)
+    _validate.choice("method", method, METHODS)
+    if method == "products" and not isinstance(phi.kernel, by_products.KERNELS):
+        raise ValueError(f"method 'products' is for the kernels sqrt, logx2 and artanh, not {phi.kernel!r}")
+    same: defaultdict[Any, list[int]] = defaultdict(list)
+    for i, y in enumerate(matrices):
+        if y.ndim < 2 or not y.is_floating_point():
+            raise ValueError(f"a matrix must have two axes or more and real entries, not {y.dtype} {tuple(y.shape)}")
+        rows, columns = sorted(y.shape[-2:])
+        same[rows, columns, working_dtype(y.dtype), y.device].append(i)
+    results = list(matrices)
+    for (_, _, working, _), members in same.items():
+        wide = [_wide(matrices[i]).to(working) for i in members]
+        joined = torch.cat([y.reshape(y.shape[:-2].numel(), *y.shape[-2:]) for y in wide])
+        done = _precondition(phi, joined, relative, method, dtype) if joined.numel() else joined
+        for i, part in zip(members, torch.split(done, [y.shape[:-2].numel() for y in wide]), strict=True):
+            y = matrices[i]
+            u = part.reshape(_wide(y).shape)
+            results[i] = (u if y.shape[-2] <= y.shape[-1] else u.mT).to(y.dtype)
+    return results
+
+
+def _wide(y: Tensor) -> Tensor:
+    """Return the matrices with no more rows than columns."""
+    return y if y.shape[-2] <= y.shape[-1] else y.mT
+
+
+def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
+    m = divisor(y.abs().amax((-2, -1)))
+    z = y / m[:, None, None]
+    finite = torch.isfinite(z).all(-1).all(-1)
+    z = torch.where(finite[:, None, None], z, 0.0)
+    if relative is None:
+        q = m.double() / phi.scale
+    else:
+        size = torch.linalg.matrix_norm(z).double()
+        q = z.shape[-2] ** 0.5 / (relative * torch.where(size > 0, size, 1.0))
+    products = method == "products" or (method == "auto" and y.device.type != "cpu")
+    if products and isinstance(phi.kernel, by_products.KERNELS):
+        u = by_products.precondition(phi.kernel, z, q, dtype=dtype)
+    else:
+        u = by_eigen.precondition(phi.kernel, z, q)
+    return torch.where(finite[:, None, None], u, torch.nan)

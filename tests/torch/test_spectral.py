@@ -1,0 +1,348 @@
+"""The spectral preconditioner on tensors of torch, and the optimizer with it, against the definition."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import npgm
+from npgm.torch import NPGM, SpectralGD, matrices
+from npgm.torch.spectral import by_products, minimax, precondition
+
+KERNELS = [npgm.Sqrt(), npgm.Cosh(), npgm.Log(), npgm.LogSquare(), npgm.Artanh(), npgm.Root(4.0)]
+
+
+def matrix(rows, columns, condition=100.0, seed=0):
+    """A matrix of largest singular value 1, in float64, with singular values down to 1/condition, evenly in logarithms."""
+    rng = np.random.default_rng(seed)
+    p = min(rows, columns)
+    u, v = (np.linalg.qr(rng.standard_normal((n, p)))[0] for n in (rows, columns))
+    return torch.from_numpy(u * np.geomspace(1, 1 / condition, p) @ v.T)
+
+
+def error(got, phi, y):
+    want = torch.from_numpy(phi.precondition(y.double().numpy()))
+    return float(torch.linalg.matrix_norm(got.double() - want, 2))
+
+
+# computation
+
+
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("shape", [(20, 30), (30, 20), (24, 24), (1, 5), (5, 1)], ids=str)
+@pytest.mark.parametrize("ratio", [1.0, 30.0, 100.0, 1e3, 1e6])
+def test_eigenvalues_give_what_the_singular_values_do(kernel, shape, ratio):
+    phi, y = npgm.Spectral(kernel, scale=1 / ratio), matrix(*shape)
+    size = max(1.0, float(kernel.precondition(ratio)))
+    (double,), (single,) = precondition(phi, [y]), precondition(phi, [y.float()])
+    assert (double.dtype, single.dtype) == (torch.float64, torch.float32)
+    assert error(double, phi, y) <= 1e-12 * max(size, ratio / 100)
+    assert error(single, phi, y.float()) <= (2e-6 + 4e-7 * ratio**2) * size
+    if ratio > 100:  # then in float64
+        assert error(single, phi, y.float()) <= (1e-6 + 1e-15 * ratio**2) * size
+
+
+@pytest.mark.parametrize("kernel", [npgm.Sqrt(), npgm.LogSquare(), npgm.Artanh()], ids=repr)
+@pytest.mark.parametrize("shape", [(20, 30), (30, 20), (1, 5)], ids=str)
+@pytest.mark.parametrize("ratio", [0.1, 10.0, 100.0])
+def test_products_alone(kernel, shape, ratio):
+    phi, y = npgm.Spectral(kernel, scale=1 / ratio), matrix(*shape).float()
+    wide = y if shape[0] <= shape[1] else y.mT
+    six = by_products.precondition(kernel, wide[None], torch.tensor([ratio]), steps=6)[0]
+    assert error(six if shape[0] <= shape[1] else six.mT, phi, y) <= 1e-5
+    assert error(precondition(phi, [y], method="products")[0], phi, y) <= 1e-5
+    assert error(precondition(phi, [y], method="products", dtype=torch.bfloat16)[0], phi, y) <= 0.15
+
+
+def test_a_small_scale_is_raised_to_what_the_number_of_steps_suffices_for():
+    phi, y = npgm.Spectral(npgm.Sqrt(), scale=1e-9), matrix(20, 30).float()
+    raised = npgm.Spectral(npgm.Sqrt(), scale=float(torch.linalg.matrix_norm(y)) / 1000)
+    assert error(precondition(phi, [y], method="products")[0], raised, y) <= 1e-3
+
+
+def test_the_coefficients_are_those_of_remez_algorithm():
+    for steps, ratio in minimax.RATIOS.items():
+        polynomials, deviation = minimax.composition(ratio, steps)
+        np.testing.assert_allclose(polynomials, minimax.COEFFICIENTS[steps], rtol=1e-9)
+        assert deviation <= 2.2e-5
+        x = np.geomspace(1 / ratio, 1, 10001)
+        reached = np.max(np.abs(minimax.value(minimax.COEFFICIENTS[steps], x) - 1))
+        assert reached == pytest.approx(deviation, rel=1e-3, abs=1e-13)
+    # equal deviations of alternating sign, at four points of the interval: nothing of this degree is closer
+    (a, b, c), deviation = minimax.quintic(0.01, 1.0)
+    x = np.linspace(0.01, 1.0, 1_000_001)
+    difference = a * x + b * x**3 + c * x**5 - 1
+    extreme = x[np.abs(difference) >= deviation * (1 - 1e-9)]
+    signs = np.sign(difference[np.isin(x, extreme)])
+    assert np.count_nonzero(np.diff(signs)) == 3
+
+
+def test_no_matrix_is_too_much():
+    rng, phi = np.random.default_rng(0), npgm.Spectral(npgm.Sqrt(), scale=1e-3)
+    ys = []
+    for i in range(1000):
+        rows, columns = (int(n) for n in rng.integers(0 if i % 10 == 0 else 1, 24, 2))
+        y = rng.standard_normal((rows, columns))
+        if i % 3 == 0 and y.size:
+            rank = int(rng.integers(0, min(rows, columns) + 1))
+            y = rng.standard_normal((rows, rank)) @ rng.standard_normal((rank, columns))
+        if i % 4 == 1 and y.size:
+            y = y[:1] if i % 8 == 1 else y[:, :1]
+        ys.append(torch.from_numpy(y * 10.0 ** rng.choice([-30, -3, 0, 3, 30])).float())
+    for method in ("eigen", "products"):
+        for y, u in zip(ys, precondition(phi, ys, method=method), strict=True):
+            assert u.shape == y.shape
+            assert u.isfinite().all()
+            assert not u.numel() or torch.linalg.matrix_norm(u, 2) <= 2  # 1, but for what is lost in squares
+
+
+def test_matrices_of_one_shape_are_independent_and_nan_stays():
+    phi = npgm.Spectral(npgm.Sqrt(), scale=0.01)
+    ys = [matrix(4, 6, seed=0), 1e-4 * matrix(4, 6, seed=1), matrix(6, 4, seed=2), torch.full((4, 6), torch.nan)]
+    ys.append(torch.stack(ys[:2]).double())
+    us = precondition(phi, ys)
+    for y, u in zip(ys[:3], us, strict=False):
+        torch.testing.assert_close(u, precondition(phi, [y])[0])
+    assert us[3].isnan().all()
+    torch.testing.assert_close(us[4], torch.stack(us[:2]))
+    infinite = ys[0].clone()
+    infinite[0, 0] = torch.inf
+    assert precondition(phi, [infinite])[0].isnan().all()
+
+
+def test_a_relative_scale_follows_the_matrix():
+    y = matrix(6, 9)
+    scale = 0.1 * float(torch.linalg.matrix_norm(y)) / 6**0.5
+    phi = npgm.Spectral(npgm.Cosh())
+    for size in (1e-30, 1.0, 1e30):
+        got = precondition(phi, [size * y], relative=0.1)[0]
+        assert error(got, npgm.Spectral(npgm.Cosh(), scale), y) <= 1e-12
+    assert not precondition(phi, [torch.zeros(3, 4)], relative=0.1)[0].any()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda phi, y: precondition("spectral-sqrt", [y]), "must be a spectral reference function"),
+        (lambda phi, y: precondition(phi, [y[0]]), "two axes or more"),
+        (lambda phi, y: precondition(phi, [y], method="svd"), "unknown method 'svd'; accepted: auto, eigen, products"),
+        (lambda phi, y: precondition(phi, [y], relative=0.0), "relative must be positive"),
+        (lambda phi, y: precondition(npgm.Spectral(npgm.Cosh()), [y], method="products"), "for the kernels sqrt"),
+    ],
+)
+def test_bad_arguments_of_the_function(call, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(npgm.Spectral(npgm.Sqrt()), matrix(3, 4))
+
+
+# the optimizer
+
+SHAPES = [(3, 4), (), (5,), (2, 3, 4, 4), (0, 2)]
+
+
+def as_matrices(x, form):
+    """The matrices of an array as NumPy sees them."""
+    return x if x.ndim < 2 or form == "stack" else x.reshape(x.shape[0], -1)
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    {"momentum_order": "before"},
+    {"momentum_order": "before", "nesterov": True},
+    {"nesterov": True},
+    {"momentum": 0.0},
+    {"adjust": "aspect"},
+    {"adjust": "rms", "matrix_form": "stack"},
+    {"relative": 0.3},
+    {"decoupled_weight_decay": True, "maximize": True},
+    {"foreach": False},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kernel", ["sqrt", "cosh"])
+def test_trajectory_is_the_definition(kernel, options, dtype):
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal(shape) for shape in SHAPES]
+    params = [nn.Parameter(torch.tensor(x, dtype=dtype)) for x in xs]
+    given = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1} | options
+    optimizer = SpectralGD(params, scale=0.5, **given) if kernel == "sqrt" else None
+    optimizer = optimizer or NPGM(params, reference="spectral-cosh", scale=0.5, **given)
+    ms = [np.zeros_like(x) for x in xs]
+    beta, before, form = given["momentum"], options.get("momentum_order") == "before", options.get("matrix_form")
+    decoupled = "decoupled_weight_decay" in options
+
+    def direction(y):
+        if not y.size:
+            return y
+        view = as_matrices(y, form)
+        rows, columns = view.shape[-2:] if view.ndim > 1 else (view.size, 1)
+        scale = 0.3 * np.linalg.norm(y) / min(rows, columns) ** 0.5 if "relative" in options else 0.5
+        u = npgm.reference(f"spectral-{kernel}", scale=scale).precondition(view).reshape(y.shape)
+        a = {"aspect": max(1, rows / columns) ** 0.5, "rms": 0.2 * max(rows, columns) ** 0.5}
+        return a.get(options.get("adjust"), 1.0) * u
+
+    for step in range(20):
+        gs = [rng.standard_normal(x.shape) * 10 ** np.sin(step) for x in xs]
+        for i, (p, g) in enumerate(zip(params, gs, strict=True)):
+            p.grad = torch.tensor(g, dtype=dtype)
+            g = -g if "maximize" in options else g
+            y = g if decoupled else g + 0.1 * xs[i]
+            u = y if before else direction(y)
+            ms[i] = beta * ms[i] + (1 - beta) * u
+            u = beta * ms[i] + (1 - beta) * u if "nesterov" in options else ms[i]
+            u = direction(u) if before else u
+            xs[i] = (1 - 0.005 * decoupled) * xs[i] - 0.05 * u
+        optimizer.step()
+    for p, x in zip(params, xs, strict=True):
+        tolerance = 1e-11 if dtype == torch.float64 else 2e-5
+        np.testing.assert_allclose(p.detach().numpy(), x, rtol=tolerance, atol=tolerance)
+
+
+def test_state_is_saved_and_restored_as_plain_values():
+    params = [nn.Parameter(matrix(4, 3).float())]
+    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", relative=0.1)
+    params[0].grad = matrix(4, 3, seed=1).float()
+    optimizer.step()
+    other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5)
+    other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    group = other.param_groups[0]
+    assert (group["reference"], group["adjust"], group["relative"]) == ("spectral-sqrt", "rms", 0.1)
+    for one in (optimizer, other):
+        one.param_groups[0]["params"][0].grad = matrix(4, 3, seed=2).float()
+        one.step()
+    torch.testing.assert_close(other.param_groups[0]["params"][0], params[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"reference": "spectral-sqrt", "fused": True}, "has no step for"),
+        ({"reference": "spectral-sqrt", "adjust": "muon"}, "unknown adjust 'muon'; accepted: aspect, rms"),
+        ({"reference": "spectral-sqrt", "relative": 0.0}, "relative must be positive"),
+        ({"reference": "spectral-sqrt", "nesterov": True}, "nesterov needs momentum"),
+        ({"reference": "spectral-sqrt", "matrix_form": "conv"}, "unknown matrix_form 'conv'"),
+        ({"reference": "isotropic-cosh", "relative": 0.1}, "relative is for spectral reference functions"),
+        ({"reference": "separable-cosh", "adjust": "rms"}, "adjust is for spectral reference functions"),
+    ],
+)
+def test_bad_options_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        NPGM([nn.Parameter(torch.ones(2, 3))], lr=0.1, **options)
+
+
+# what users of Muon complain of
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(10, 6)
+        self.experts = nn.Parameter(torch.randn(3, 6, 6))
+        self.attention = nn.MultiheadAttention(6, 2)
+        self.features = nn.Sequential(nn.Conv1d(6, 8, 3), nn.BatchNorm1d(8), nn.Linear(8, 6), nn.LayerNorm(6))
+        self.output = nn.Linear(6, 10, bias=False)
+
+
+def names(group):
+    return [name for name, _ in group["params"]]
+
+
+def test_parameters_are_sorted_by_the_kind_of_their_module():
+    net = Net()
+    hidden, stacks, others = matrices(net, stacks=[net.experts], reference="separable-cosh")
+    assert names(hidden) == ["attention.in_proj_weight", "attention.out_proj.weight", "features.0.weight", "features.2.weight"]  # fmt: skip
+    assert (names(stacks), stacks["matrix_form"]) == (["experts"], "stack")
+    assert others["reference"] == "separable-cosh"
+    assert {"embedding.weight", "output.weight", "features.1.weight", "features.3.weight"} <= set(names(others))
+    assert len(hidden["params"] + stacks["params"] + others["params"]) == len(list(net.parameters()))
+    SpectralGD([hidden, stacks, others], lr=0.1)
+    assert "output.weight" in names(matrices(net, head=())[0])
+    # the names do not matter: a head that is called like a hidden layer, and hidden ones that are called like a head
+    twin = nn.ModuleDict({"lm_head": nn.Linear(4, 4), "embed": nn.Linear(4, 4), "hidden": nn.Linear(4, 4)})
+    assert names(matrices(twin)[0]) == ["lm_head.weight", "embed.weight"]
+
+
+def test_tied_weights_are_an_embedding_wherever_they_are_used():
+    net = Net()
+    net.output.weight = net.embedding.weight
+    net.features[2] = nn.Linear(6, 10)
+    net.features[2].weight = net.embedding.weight
+    hidden, others = matrices(net)
+    assert "features.2.weight" not in names(hidden)
+    assert names(others).count("embedding.weight") == 1
+
+
+def test_what_is_not_in_the_model_is_refused():
+    net = Net()
+    with pytest.raises(ValueError, match="head must hold modules of the model"):
+        matrices(net, head=[nn.Linear(2, 2)])
+    with pytest.raises(ValueError, match="stacks must hold parameters of the model with three axes"):
+        matrices(net, stacks=[net.output.weight])
+
+
+def test_convolutions_and_stacks_are_accepted_in_any_dtype_and_keep_it():
+    for shape, form in [((8, 4, 3, 3), "flatten"), ((4, 3, 3), "stack"), ((4, 3, 3), "flatten")]:
+        for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
+            parameter = nn.Parameter(torch.zeros(shape, dtype=dtype))
+            parameter.grad = torch.randn(shape, dtype=dtype)
+            SpectralGD([parameter], lr=1.0, scale=1e-6, matrix_form=form).step()
+            assert parameter.dtype == dtype
+            moved = parameter.detach().double()
+            moved = moved if form == "stack" else moved.flatten(1)
+            deviation = torch.linalg.svdvals(moved) - 1
+            # in float32 at least: what is left is the rounding of the parameters
+            assert deviation.abs().max() <= max(4 * torch.finfo(dtype).eps, 1e-4)
+
+
+def test_a_clipped_gradient_is_the_same_direction_under_a_relative_scale():
+    moved = []
+    for clip in (None, 1e-3):
+        parameter = nn.Parameter(torch.zeros(4, 6))
+        parameter.grad = matrix(4, 6).float() * 100
+        if clip:
+            nn.utils.clip_grad_norm_([parameter], clip)
+        SpectralGD([parameter], lr=0.1, relative=0.1).step()
+        moved.append(parameter.detach())
+    torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-6)
+
+
+def test_the_rms_adjustment_has_steps_of_the_size_of_adamws():
+    for shape in [(64, 64), (32, 128), (128, 32)]:
+        parameter = nn.Parameter(torch.zeros(shape))
+        parameter.grad = torch.randn(shape)
+        SpectralGD([parameter], lr=1.0, scale=1e-6, adjust="rms").step()
+        assert float(parameter.detach().square().mean().sqrt()) == pytest.approx(0.2, rel=1e-3)
+
+
+@pytest.mark.parametrize("policy", ["propagate", "skip", "raise"])
+def test_nan_follows_the_policy(policy):
+    params = [nn.Parameter(torch.zeros(3, 4)) for _ in range(2)]
+    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nonfinite=policy)
+    params[0].grad, params[1].grad = torch.ones(3, 4), torch.full((3, 4), torch.nan)
+    if policy == "raise":
+        with pytest.raises(RuntimeError, match="holds NaN or infinity"):
+            optimizer.step()
+    else:
+        optimizer.step()
+    assert bool(params[1].isnan().all()) == (policy == "propagate")
+    assert bool(params[0].any()) == (policy == "propagate")
+
+
+def test_complex_parameters_are_refused():
+    parameter = nn.Parameter(torch.zeros(2, 2, dtype=torch.complex64))
+    parameter.grad = torch.ones_like(parameter)
+    with pytest.raises(RuntimeError, match="is complex, which a spectral reference function does not support"):
+        SpectralGD([parameter], lr=0.1).step()
+
+
+def test_autograd_goes_through_a_differentiable_step():
+    start = matrix(3, 4).requires_grad_()
+    parameter = start.clone()
+    parameter.grad = 2 * parameter
+    SpectralGD([parameter], lr=0.1, differentiable=True).step()
+    (got,) = torch.autograd.grad(parameter.sum(), start)
+    phi, y, ones = npgm.Spectral(npgm.Sqrt()), start.detach().numpy(), np.ones((3, 4))
+    np.testing.assert_allclose(got.numpy(), ones - 0.2 * phi.conjugate_hvp(2 * y, ones), rtol=1e-10)
