@@ -76,3 +76,18 @@ def test_nonmonotone_descent_is_read_off_the_history():
     whole = npgm.minimize(problem, problem.start, method="adgd", history=True).history
     with pytest.raises(ValueError, match="history has no 'lr'"):
         certify.auto(History({name: whole[name] for name in ("fun", "stationarity")}, whole.method), minimum=0.0)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"lr": "auto"}, {"lr": "backtracking", "momentum": 0.3}, {"lr": "backtracking"}]
+)
+@pytest.mark.parametrize("key", ["quartic", "double-well", "quadratic"])
+def test_the_rules_of_the_solvers_are_certified(key, options):
+    problem = registry[key]()
+    history = npgm.minimize(problem, problem.start, tol=1e-8, maxiter=200, history=True, **options).history
+    result = certify.auto(history, minimum=0.0)
+    assert result.holds, result.refused
+    backtracks = options.get("lr") == "backtracking"
+    assert ("Theorem 2.2, variable stepsizes" in {c.bound.theorem for c in result.certificates}) == backtracks
+    assert "Nonmonotone descent" in {c.bound.theorem for c in result.certificates} or backtracks
+    assert not certify.deterministic(history, smoothness=5.0, minimum=0.0).certificates
