@@ -214,7 +214,7 @@ class TextExperiment(TrainingExperiment):
         return [
             self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
             for method in self.methods
-            if method.role == "compared"
+            if method.role == "compared" and "lr" in method.options
             for times in multiples
         ]
 
