@@ -966,6 +966,12 @@ def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     assert not python(code).stderr
 
 
+def test_a_tensor_without_entries_has_none_in_common():
+    p = torch.empty(0, 2).as_strided((0, 2), (0, 0)).requires_grad_()
+    p.grad = torch.zeros_like(p)
+    IHGD([p], lr=0.1, momentum=0.9).step()
+
+
 def test_an_unregistered_kernel_is_refused():
     class Mine(npgm.Cosh):
         pass
