@@ -978,3 +978,9 @@ def test_an_unregistered_kernel_is_refused():
 
     with pytest.raises(ValueError, match="is not registered; decorate its class"):
         NPGM(parameters(), lr=0.1, reference=npgm.Isotropic(Mine()))
+
+
+def test_a_parameter_of_no_entries_may_have_any_strides():
+    p = torch.empty(0, 2).as_strided((0, 2), (0, 0)).requires_grad_()
+    p.grad = torch.zeros(0, 2)
+    IHGD([p], lr=0.1, momentum=0.9).step()
