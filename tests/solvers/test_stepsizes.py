@@ -244,3 +244,11 @@ def test_the_best_point_is_kept():
             assert best.fun == history.min() == fun(best.x)[0]
         assert batch.best.fun[i] == one.best.fun
         np.testing.assert_array_equal(batch.best.x[i], one.best.x)
+
+
+@pytest.mark.parametrize("key", npgm.problems.registry)
+def test_defaults_minimise_every_problem_of_the_package(key):
+    problem = npgm.problems.registry[key]()
+    res = npgm.minimize(problem, problem.start)
+    assert res.success
+    assert res.nfev <= 100
