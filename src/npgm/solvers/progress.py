@@ -72,7 +72,7 @@ class Progress:
 def suggested_lr(method: Method, objective: Objective, x: Array) -> Floats:
     """Return a stepsize for each run from the secant of the gradient at ``x`` along it; takes two evaluations.
 
-    It is 70 % of the largest stable one, or 1/L where the method does not know that, and at most half the present one.
+    It is 1/L for the secant L of the preconditioned gradient, and at most half the present one.
     """
     xp, precondition = objective.xp, method.measure.precondition
     _, grad = objective.at(x)
