@@ -286,6 +286,13 @@ def test_deepcopy_copies_all_public_attrs(item):
     assert repr(optimizer) == repr(copied)
 
 
+def test_a_copy_that_would_lose_its_processes_is_refused():
+    optimizer = NPGM([torch.randn(2)], lr=0.1)
+    optimizer.process_group = object()
+    with pytest.raises(RuntimeError, match="neither copied nor pickled"):
+        copy.deepcopy(optimizer)
+
+
 @each([item for item in LOOP if item.kwargs.get("scope") != "tensor"])  # of one tensor here and of two there
 @pytest.mark.parametrize("foreach", [False, True])
 def test_complex_2d(item, foreach):

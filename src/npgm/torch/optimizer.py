@@ -87,7 +87,14 @@ class NPGM(Optimizer):
             _refuse_twice(reference, others)
         given = {"lr": lr, "momentum": momentum, **options.stored(reference), "weight_decay": weight_decay}
         super().__init__(params, options.checked(options.defaults() | others | given))
-        self.process_group = sharding.process_group_of_caller(self)
+        if (process_group := sharding.process_group_of_caller(self)) is not None:
+            self.process_group = process_group
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.process_group is not None:  # the copy would take the norm of this process's parameters alone
+            raise RuntimeError("an optimizer with a process_group can be neither copied nor pickled; use its state_dict")
+        state: dict[str, Any] = super().__getstate__()
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
