@@ -116,7 +116,7 @@ def full_precision(x: Array) -> AbstractContextManager[Any]:
 
     A caller's `torch.autocast` would take them in 16 bits, where squares overflow.
     """
-    if array_api_compat.is_torch_array(x):
+    if not isinstance(x, np.ndarray) and array_api_compat.is_torch_array(x):
         import torch  # present, since x is one of its arrays
 
         device = x.device.type

@@ -92,7 +92,7 @@ class NPGM(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         if self.process_group is not None:  # the copy would take the norm of this process's parameters alone
-            raise RuntimeError("an optimizer with a process_group can be neither copied nor pickled; use its state_dict")
+            raise RuntimeError("an optimizer with a process_group is not copied or pickled: use its state_dict")
         state: dict[str, Any] = super().__getstate__()
         return state
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import scipy.stats
+from scipy.special import stdtrit
 
 from npgm import _validate
 from npgm._array import Floats
@@ -206,5 +206,5 @@ def _assume(theorem: str, history: History) -> None:
 def _mean(samples: Floats, rounding: float) -> tuple[Floats, Floats]:
     """Return the mean over the seeds at each k, and by how much chance and rounding may carry it too far."""
     rows, seeds = samples.shape
-    quantile = float(scipy.stats.t.isf(_FALSE_ALARMS / rows, seeds - 1))
+    quantile = -float(stdtrit(seeds - 1, _FALSE_ALARMS / rows))
     return samples.mean(axis=1), quantile * samples.std(axis=1, ddof=1) / seeds**0.5 + rounding
