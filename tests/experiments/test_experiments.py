@@ -94,7 +94,11 @@ def small(maxiter=400):
     return dataclasses.replace(experiment, settings={"rank": [5]}, presets={"smoke": preset}, sharpness_points=3)
 
 
-SMALL = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\nfrom test_experiments import small\n"
+SMALL = f"""
+import sys
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]
+from test_experiments import small
+"""
 RUN = (
     SMALL
     + "import pathlib\nfrom npgm import experiments\nexperiments.run(small(), 'smoke', pathlib.Path(sys.argv[1]), jobs=1)\n"

@@ -226,7 +226,7 @@ def counted(monkeypatch, kind=SolvingExperiment):
 
 RUN = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]
 from pathlib import Path
 from test_tuning import tiny, tune
 tune(tiny(sys.argv[1]), "smoke", Path(sys.argv[1]), jobs=1)

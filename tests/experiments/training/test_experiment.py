@@ -97,7 +97,7 @@ def test_chosen_methods_and_seeds(tmp_path):
 
 RUN = f"""
 import pathlib, sys
-sys.path.insert(0, {str(Path(__file__).parent)!r})
+sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
 from test_experiment import experiments, small, training
 training.INTERVAL = 0.0
 experiments.run(small(epochs=10), "smoke", pathlib.Path(sys.argv[1]), jobs=1, methods=["iHGD", "Adam"])
