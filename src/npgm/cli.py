@@ -160,6 +160,9 @@ def report(
 
     def work() -> None:
         specs = [experiments.load(name) for name in _chosen(experiment)]
+        if preset is not None:
+            for spec in specs:
+                spec.preset(preset)  # refuses one that there is not, before anything is looked for
         stores = [experiments.Store.of(spec, output) for spec in specs]
         if not any(store.begun for store in stores):
             raise FileNotFoundError(f"{output} holds no results of {experiment}; reproduce it first")

@@ -10,14 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from npgm.bench import runner
-from npgm.bench.cases import LAYOUTS, PRESETS, Layout, Preset
+from npgm.bench.cases import PRESETS, SETS, Layout, Preset
 from npgm.bench.contenders import contenders
 from npgm.cli import app
 
 
 @pytest.fixture
 def tiny(monkeypatch):
-    monkeypatch.setitem(LAYOUTS, "tiny", Layout("tiny", ((3, 4), (5,))))
+    monkeypatch.setitem(SETS, "tiny", (Layout("tiny", ((3, 4), (5,))),))
     monkeypatch.setitem(PRESETS, "quick", Preset(("tiny",), rounds=2, largest=1000, compiled=False))
 
 

@@ -475,7 +475,7 @@ def test_checkpoints_and_copies_keep_the_option(name):
     optimizer.step()
     copied = copy.deepcopy(optimizer)
     others = parameters(seed=1)
-    loaded = NPGM(others, 0.1)
+    loaded = NPGM(others, 0.1, reference=name)
     loaded.load_state_dict(optimizer.state_dict())
     assert copied.param_groups[0]["fused"] is loaded.param_groups[0]["fused"] is True
 

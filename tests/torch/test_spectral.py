@@ -346,3 +346,14 @@ def test_autograd_goes_through_a_differentiable_step():
     (got,) = torch.autograd.grad(parameter.sum(), start)
     phi, y, ones = npgm.Spectral(npgm.Sqrt()), start.detach().numpy(), np.ones((3, 4))
     np.testing.assert_allclose(got.numpy(), ones - 0.2 * phi.conjugate_hvp(2 * y, ones), rtol=1e-10)
+
+
+def test_a_group_with_another_reference_does_not_inherit_what_is_spectral_alone():
+    groups = [{"params": [nn.Parameter(torch.ones(3, 2))]}, {"params": [nn.Parameter(torch.ones(3))], "reference": "separable-cosh"}]  # fmt: skip
+    optimizer = SpectralGD(groups, lr=0.1, momentum=0.9, relative=1e-3, adjust="rms", nesterov=True)
+    assert [group["relative"] for group in optimizer.param_groups] == [1e-3, None]
+    assert [group["nesterov"] for group in optimizer.param_groups] == [True, False]
+    with pytest.raises(ValueError, match="relative is for spectral reference functions"):
+        optimizer.add_param_group(
+            {"params": [nn.Parameter(torch.ones(1))], "reference": "separable-cosh", "relative": 0.1}
+        )

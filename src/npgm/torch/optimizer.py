@@ -111,8 +111,10 @@ class NPGM(Optimizer):
             if (phi := param_group.get("reference")) is not None:
                 if isinstance(phi, Reference):
                     _refuse_twice(phi, param_group)
-                inherited = inherited | {"kernel_parameters": {}}
                 param_group = param_group | options.stored(phi)
+                inherited = inherited | {"kernel_parameters": {}}
+                if not param_group["reference"].startswith(Spectral.lift):
+                    inherited = inherited | {name: options.defaults()[name] for name in options.SPECTRAL_ALONE}
             param_group = options.checked(inherited | param_group)
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")

@@ -272,6 +272,10 @@ def documentation(indent: str) -> str:
     return "\n".join(textwrap.indent(entry.replace("\n", "\n    "), indent).lstrip() for entry in entries)
 
 
+SPECTRAL_ALONE = ("relative", "adjust", "nesterov", "product_dtype")
+"""The options of spectral reference functions, which a group with another one does not inherit."""
+
+
 def checked(group: dict[str, Any]) -> dict[str, Any]:
     """Return the group with its options checked and its numbers as plain floats.
 
@@ -289,7 +293,7 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
     if not isinstance(phi, Spectral):
-        for name in ("relative", "adjust", "nesterov", "product_dtype"):
+        for name in SPECTRAL_ALONE:
             if group[name]:
                 raise ValueError(f"{name} is for spectral reference functions, not {phi.name}; it was {group[name]!r}")
     if group["nesterov"] and not group["momentum"]:
