@@ -13,6 +13,11 @@ from npgm.experiments.certification import certify_problem
 from npgm.problems import registry
 
 
+def words(result):
+    """Return what a command printed, whatever the width of its lines."""
+    return " ".join(result.output.split())
+
+
 def invoke(*arguments):
     return CliRunner(env={"COLUMNS": "180"}).invoke(app, [str(argument) for argument in arguments])
 
@@ -70,7 +75,7 @@ def test_certify_refuses_what_no_stochastic_theorem_is_about():
     result = invoke("certify", "cosh", "--reference", "isotropic-log", "--stochastic", "--maxiter", 5)
     assert result.exit_code == 1
     assert "Proposition 3.2 does not apply" in result.output
-    assert "bounded domain" in result.output
+    assert "bounded domain" in words(result)
     result = invoke("certify", "cosh-sum", "--stochastic", "--seeds", 1, "--maxiter", 5)
     assert result.exit_code == 1
     assert "two seeds at least" in result.output
@@ -103,7 +108,7 @@ def test_certificates_with_estimated_constants():
 def test_certify_phase_retrieval_at_the_size_of_the_paper():
     result = invoke("certify", "phase-retrieval", "--scale", 1000, "--maxiter", 40)
     assert result.exit_code == 0, result.output
-    assert "estimated along the run: the certificates are empirical" in result.output
+    assert "estimated along the run: the certificates are empirical" in words(result)
     assert invoke("certify", "phase-retrieval", "--stochastic").exit_code == 2
 
 

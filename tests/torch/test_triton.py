@@ -426,6 +426,7 @@ def test_without_triton_it_says_how_to_get_it(found, version, programs, message,
     monkeypatch.setattr("shutil.which", lambda name: "/bin/true" if programs else None)
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delitem(fused.KERNELS, "cuda", raising=False)
+    monkeypatch.setattr(fused, "missing", fused.missing.__wrapped__)  # what is found out once for a device
     with torch._subclasses.FakeTensorMode():
         p = torch.nn.Parameter(torch.ones(3, device="cuda"))
         with pytest.raises(RuntimeError, match=message):
