@@ -9,7 +9,7 @@ from typing import ClassVar
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
 from npgm.proximal.roots import positive_root
 from npgm.references import Isotropic, Reference, Separable, Spectral
-from npgm.references.spectral import decomposed
+from npgm.references.spectral import decomposed, recomposed
 
 
 class Proximable(ABC):
@@ -110,7 +110,7 @@ def by_singular_values(y: Array, axis: Axis) -> tuple[Array, Callable[[Array], A
     u, s, vt, finite = decomposed(xp, matrices)
 
     def rebuilt(values: Array) -> Array:
-        product = xp.matmul(u * values[..., None, :], vt)
+        product = recomposed(xp, u, values, vt)
         return back(xp.where(finite, product, xp.full_like(product, xp.nan)))
 
     return s, rebuilt

@@ -115,7 +115,7 @@ class Spectral(Reference):
 
         def function(x: Array) -> Array:
             u, s, vt, finite = decomposed(xp, x)
-            return xp.where(finite, _product(xp, u, entry.value(s), vt), xp.full_like(x, math.nan))
+            return xp.where(finite, recomposed(xp, u, entry.value(s), vt), xp.full_like(x, math.nan))
 
         def derivative(x: Array, v: Array) -> Array:
             return _derivative(xp, entry, x, finite=True)(v)
@@ -186,7 +186,7 @@ def decomposed(xp: Namespace, x: Array) -> tuple[Array, Array, Array, Array]:
     return differentiable(decompose, x, jvp=refuse, vjp=refuse)  # type: ignore[no-any-return]
 
 
-def _product(xp: Namespace, u: Array, values: Array, vt: Array) -> Array:
+def recomposed(xp: Namespace, u: Array, values: Array, vt: Array) -> Array:
     """Return U diag(values) Vᵀ."""
     with full_precision(u):
         return xp.matmul(u * values[..., None, :], vt)
