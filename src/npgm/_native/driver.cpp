@@ -14,7 +14,7 @@ namespace {
 // A block is the unit of work and of summation. Its size is fixed, so that a sum does not depend on the threads.
 constexpr std::size_t block_size = 16384;
 // A thread takes so many entries at a time: enough to pay for the way to it, few enough to even out other load.
-constexpr std::size_t chunk_size = 8 * block_size;
+constexpr std::size_t chunk_size = 2 * block_size;
 constexpr double largest_finite = std::numeric_limits<double>::max();
 
 std::size_t size_of(Dtype dtype) {
