@@ -94,6 +94,19 @@ def small(maxiter=400):
     return dataclasses.replace(experiment, settings={"rank": [5]}, presets={"smoke": preset}, sharpness_points=3)
 
 
+def test_a_run_that_is_done_ends_and_its_curve_goes_on_level(tmp_path):
+    experiment = dataclasses.replace(small(), stops_below=1e3)
+    runs = experiment.runs("smoke", ["iHGDm"])
+    frame = experiments.run(experiment, "smoke", tmp_path, methods=["iHGDm"], jobs=1).read(runs)
+    last = frame.group_by("seed", maintain_order=True).last()
+    assert last["k"].n_unique() > 1
+    assert last["k"].max() < 400
+    assert last["status"].to_list() == ["CONVERGED"] * 3
+    ends = summary.curve(experiment, frame, "grad_norm").tail(1)
+    assert ends["k"].item() == last["k"].max()
+    assert [ends[name].item() for name in ("low", "middle", "high")] == sorted(last["grad_norm"])
+
+
 SMALL = f"""
 import sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]

@@ -46,16 +46,23 @@ def curve(experiment: Experiment, runs: pl.DataFrame, quantity: str) -> pl.DataF
 
     They are the median and the range, or the mean and its 95% confidence interval, for which the values are taken as
     normal; that of a single start is the value itself. They are cut off where they mean nothing any more: an accuracy
-    at 0 and 1, f - min f at its rounding.
+    at 0 and 1, f - min f at its rounding. A run that converged before others ended goes on with its last value.
     """
     value = pl.col(quantity)
-    by_k = runs.group_by("k", maintain_order=True)
+    by_k = _level(runs).group_by("k", maintain_order=True)
     if experiment.average == "median":
         points = by_k.agg(pl.col("seconds").median(), middle=value.median(), low=value.min(), high=value.max())
         return _clipped(points, quantity)
     points = by_k.agg(pl.col("seconds").median(), middle=value.mean(), deviation=value.std(), number=value.len())
     half = half_width(points["deviation"].fill_null(0.0).to_numpy(), points["number"].to_numpy())
     return _clipped(points.with_columns(low=pl.col("middle") - half, high=pl.col("middle") + half), quantity)
+
+
+def _level(runs: pl.DataFrame) -> pl.DataFrame:
+    """Continue the runs that converged, but not their seconds, to the end of the longest."""
+    ends = runs.group_by("seed", maintain_order=True).last().filter(status="CONVERGED").drop("k", "seconds")
+    goes_on = runs.select("k").unique().join(ends, how="cross")
+    return pl.concat([runs, goes_on.join(runs, on=["seed", "k"], how="anti")], how="diagonal")
 
 
 def _clipped(points: pl.DataFrame, quantity: str) -> pl.DataFrame:

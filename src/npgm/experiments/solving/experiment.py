@@ -42,6 +42,7 @@ class SolvingRun(Run):
     problem: str
     options: dict[str, Any]
     maxiter: int
+    stops_below: float
     sharpness_points: int
 
     def instance(self, threads: int) -> instances.Instance:
@@ -51,8 +52,8 @@ class SolvingRun(Run):
     @property
     def identity(self) -> list[Any]:
         """All on which the run's numbers depend."""
-        method = self.method.identity
-        return [self.problem, self.options, self.setting, method, self.seed, self.maxiter, self.sharpness_points]
+        ends = [self.maxiter, self.stops_below]
+        return [self.problem, self.options, self.setting, self.method.identity, self.seed, *ends, self.sharpness_points]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,8 @@ class SolvingExperiment(Experiment):
     quantities: list[str] = field(default_factory=lambda: ["grad_norm", "gap"])
     options: dict[str, Any] = field(default_factory=dict)
     """What the problem takes beside a setting."""
+    stops_below: float = 0.0
+    """‖∇f‖ at which a run ends before its last iteration."""
     sharpness_points: int = 0
     """The iterations of a run at which λ_max(∇²f) is measured."""
 
@@ -77,6 +80,7 @@ class SolvingExperiment(Experiment):
     def __post_init__(self) -> None:
         _validate.choice("problem", self.problem, instances.registry)
         _validate.count("sharpness_points", self.sharpness_points)
+        _validate.nonnegative("stops_below", self.stops_below)
         super().__post_init__()
 
     def update(self, method: MethodSpec) -> str:
@@ -87,13 +91,14 @@ class SolvingExperiment(Experiment):
         """Return a run."""
         return SolvingRun(
             setting=setting, method=method, seed=seed, problem=self.problem, options=self.options,
-            maxiter=preset.maxiter, sharpness_points=self.sharpness_points,
+            maxiter=preset.maxiter, stops_below=self.stops_below, sharpness_points=self.sharpness_points,
         )  # fmt: skip
 
     def scope(self, preset: SolvingPreset) -> str:
         """Return the iterations and the starts in words."""
         starts = ", ".join(f"{n} for {setting_name(s)}" for s, n in zip(self.grid(), preset.starts, strict=True))
-        return f"{preset.maxiter} iterations a run; starts: {starts}"
+        ends = f", which ends at ‖∇f‖ ≤ {self.stops_below:g}, where its curves go on level" if self.stops_below else ""
+        return f"{preset.maxiter} iterations a run{ends}; starts: {starts}"
 
     def together(self, run: Run) -> int:
         """Return the starts that share a batch."""
@@ -139,7 +144,7 @@ def solver(method: MethodSpec) -> Method:
 def _minimize(run: SolvingRun, objective: instances.Objective, starts: Floats, **options: Any) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is a result
         return minimize(
-            objective, starts, method=run.method.method, tol=0.0, batch=True, history=True, **options,
+            objective, starts, method=run.method.method, tol=run.stops_below, batch=True, history=True, **options,
             **run.method.arguments(),
         )  # fmt: skip
 
