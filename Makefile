@@ -37,7 +37,7 @@ docs: .venv/dev
 
 bench: .venv/experiments
 	$(BIN)/npgm bench --preset full
-	for name in matrix_factorization training solver native_loops kernel_accuracy; do \
+	for name in imports matrix_factorization training solver native_loops kernel_accuracy; do \
 		$(BIN)/python benchmarks/$$name.py || exit; done
 
 # for the Python of .venv; cibuildwheel builds those of all Pythons and systems by the table in pyproject.toml

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -21,6 +22,44 @@ def test_import_needs_the_core_alone_and_loads_nothing_heavy():
         "assert npgm.minimize(lambda x: (0.5 * x @ x, x), np.ones(2), lr=0.5).success\n"
     )
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_import_loads_what_is_used_and_no_more():
+    code = (
+        "import sys, npgm\n"
+        "loaded = lambda *names: [m for m in sys.modules if m.startswith(names)]\n"
+        "lazy = ['problems', 'proximal', 'solvers', 'theory']\n"
+        "assert not loaded('scipy', 'torch', 'jax', 'importlib.metadata'), loaded('scipy', 'importlib.metadata')\n"
+        "assert not loaded(*(f'npgm.{name}' for name in lazy))\n"
+        "assert {*lazy, 'minimize', 'Cosh', 'reference'} <= {*dir(npgm)}\n"
+        "assert 'double-well' in npgm.problems.registry and 'adgd' in npgm.solvers.registry\n"
+        "assert not loaded('npgm.theory', 'npgm.proximal', 'scipy.stats')\n"
+        "from npgm import *\n"
+        "assert theory.certify and minimize is npgm.minimize is npgm.solvers.minimize\n"
+    )
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
+
+
+def test_what_the_package_does_not_have_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'npgm' has no attribute 'maximize'"):
+        npgm.maximize  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'maximize'"):
+        from npgm import maximize  # noqa: F401
+
+
+def test_an_interrupt_while_the_command_line_is_imported_is_quiet():
+    code = (
+        "import os, signal, sys\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'typer':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt())\n"
+        "from npgm.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_the_command_line_says_what_it_needs():

@@ -6,7 +6,10 @@ Oikonomidis, Quan, Patrinos: Nonlinearly Preconditioned Gradient Methods: Moment
 NeurIPS 2025.
 """
 
-from npgm import kernels, problems, proximal, solvers, theory
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from npgm import kernels
 from npgm.kernels import (
     Artanh,
     Cosh,
@@ -25,7 +28,10 @@ from npgm.kernels import (
     Sqrt,
 )
 from npgm.references import Blocks, Isotropic, Reference, Separable, Spectral, reference
-from npgm.solvers import minimize
+
+if TYPE_CHECKING:
+    from npgm import problems, proximal, solvers, theory
+    from npgm.solvers import minimize
 
 __version__ = "0.1.0"
 __all__ = [
@@ -57,3 +63,17 @@ __all__ = [
     "solvers",
     "theory",
 ]
+
+if not TYPE_CHECKING:  # lest a type checker take every name for one of npgm's
+
+    def __getattr__(name: str) -> Any:
+        """Import what needs SciPy when it is first used."""
+        if name == "minimize":
+            return importlib.import_module("npgm.solvers").minimize
+        if name in __all__:
+            return importlib.import_module(f"npgm.{name}")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

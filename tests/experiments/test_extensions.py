@@ -127,7 +127,9 @@ def test_what_a_user_can_mend_is_one_line(folder, arguments, message):
 
 
 def test_an_entry_point_that_fails_is_a_warning(monkeypatch):
-    monkeypatch.setattr(_registry, "entry_points", lambda group: [EntryPoint("broken", "nowhere_at_all", group)])
+    monkeypatch.setattr(
+        "importlib.metadata.entry_points", lambda group: [EntryPoint("broken", "nowhere_at_all", group)]
+    )
     monkeypatch.setattr(_registry, "_all", [])
     registry = _registry.Registry("thing", __name__, "npgm.things")
     with pytest.warns(

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from scipy import stats
+from scipy.special import stdtrit
 
 from npgm.experiments.spec import Experiment, Setting
 
@@ -77,7 +77,7 @@ def averaged(experiment: Experiment) -> str:
 
 def half_width(deviation: Any, number: Any) -> Any:
     """Return half the width of the 95% confidence interval of a mean, 0 for a single value."""
-    return stats.t.ppf(0.975, np.maximum(number - 1, 1)) * deviation / np.sqrt(number)
+    return stdtrit(np.maximum(number - 1, 1), 0.975) * deviation / np.sqrt(number)
 
 
 def at(frame: pl.DataFrame, setting: Setting, method: str | None = None) -> pl.DataFrame:
