@@ -47,7 +47,8 @@ _LEGEND = (
 ExperimentName = Annotated[
     str,
     typer.Argument(
-        help=f"One of: {', '.join(experiments.names())}; a TOML file of your own, such as ./my.toml; or all.",
+        help=f"One of: {', '.join(experiments.names())}; a TOML file of your own, such as ./my.toml; "
+        "a family, such as char for all that begin with char-; or all.",
         autocompletion=lambda: [*experiments.names(), "all"],
     ),
 ]
@@ -159,7 +160,7 @@ def report(
     """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
 
     def work() -> None:
-        specs = [experiments.load(name) for name in _chosen(experiment)]
+        specs = [experiments.load(name) for name in experiments.chosen(experiment)]
         if preset is not None:
             for spec in specs:
                 spec.preset(preset)  # refuses one that there is not, before anything is looked for
@@ -357,7 +358,7 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
     """
     without_data = []
     try:
-        for name in _chosen(experiment):
+        for name in experiments.chosen(experiment):
             try:
                 _show(_guarded(partial(work, name)))
             except DataError as error:
@@ -372,10 +373,6 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
     if without_data:
         _complain(f"not run, for want of data: {', '.join(without_data)}")
         raise typer.Exit(2)
-
-
-def _chosen(experiment: str) -> list[str]:
-    return experiments.names() if experiment == "all" else [experiment]
 
 
 def _guarded(work: Callable[[], T]) -> T:

@@ -100,6 +100,22 @@ def test_a_stepsize_that_cannot_be_doubled(own, doubled, wanted):
 
 
 @pytest.mark.parametrize(
+    ("own", "other", "wanted"),
+    [
+        ([10, 20], [None, None], "holds"),
+        ([10, 20], [30, 40], "does not hold"),
+        ([None, None], [None, None], "does not hold"),
+        ([10, None], [None, None], "undecided"),
+        ([10, 20], [30, None], "undecided"),
+    ],
+)
+def test_one_that_converges_where_another_does_not(own, other, wanted):
+    verdict = factorisation("converges_alone", [*runs("iHGDm", own), *runs("GDm", other)], other="GDm")
+    assert verdict.holds == wanted
+    assert f"iHGDm: {sum(k is not None for k in own)} of 2 runs reached" in verdict.measured
+
+
+@pytest.mark.parametrize(
     ("ihgd", "shgd", "clipped", "similar", "slower"),
     [
         ((90, 1.0), (10, 1.0), (12, 1.1), "holds", "holds"),

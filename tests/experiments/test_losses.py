@@ -29,7 +29,13 @@ def small():
 def verdict(check, own, other, **options):
     claim = Claim("s", check, "a", "b", options=options)
     rows = [
-        {"method": label, "seed": seed, "test_loss": value, "diverged": not math.isfinite(value)}
+        {
+            "method": label,
+            "seed": seed,
+            "test_loss": value,
+            "validation_loss": value,
+            "diverged": not math.isfinite(value),
+        }
         for label, values in (("a", own), ("b", other))
         for seed, value in enumerate(values)
     ]
@@ -55,6 +61,12 @@ LOW, HIGH = (1.80, 1.91, 2.00), (1.90, 2.02, 2.10)  # seeds differ by more than 
         ("level_loss", LOW, HIGH, {"within": 0.1}, "undecided"),
         ("level_loss", LOW, HIGH, {"within": 0.05}, "does not hold"),
         ("level_loss", LOW, (*HIGH[:2], math.nan), {"within": 9.0}, "does not hold"),
+        ("loss_ratio", LOW, HIGH, {"at_most": 0.96}, "holds"),
+        ("loss_ratio", LOW, HIGH, {"at_most": 0.95}, "undecided"),
+        ("loss_ratio", LOW, HIGH, {"at_most": 0.9}, "does not hold"),
+        ("loss_ratio", LOW, (*HIGH[:2], math.nan), {"at_most": 0.1}, "holds"),
+        ("loss_ratio", (*LOW[:2], math.inf), HIGH, {"at_most": 9.0}, "does not hold"),
+        ("loss_ratio", (*LOW[:2], math.inf), (math.nan, *HIGH[1:]), {"at_most": 9.0}, "undecided"),
     ],
 )
 def test_losses_are_compared_seed_by_seed(check, own, other, options, holds):
@@ -64,6 +76,7 @@ def test_losses_are_compared_seed_by_seed(check, own, other, options, holds):
 
 def test_the_text_of_a_comparison():
     assert verdict("lower_loss", LOW, HIGH, by=0.05).measured.endswith("a 1.903, b 2.007, difference -0.103 ± 0.014")
+    assert verdict("loss_ratio", LOW, HIGH, at_most=0.9).measured.endswith("a 1.903, b 2.007, ratio 0.949")
     assert "b 1 of 3 not finite" in verdict("lower_loss", LOW, (*HIGH[:2], math.nan), by=0.05).measured
 
 

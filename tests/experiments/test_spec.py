@@ -5,6 +5,7 @@ import pytest
 from npgm import experiments
 from npgm.experiments import catalogue
 from npgm.experiments.solving.experiment import solver
+from npgm.experiments.spec import MethodSpec
 
 
 @pytest.mark.parametrize("name", experiments.names())
@@ -93,6 +94,33 @@ def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
     else:
         with pytest.raises(ValueError, match=rf"mine\.toml: {message}"):
             catalogue.parse(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("all", experiments.names()),
+        ("spectral", ["spectral-factorization", "spectral-gpt", "spectral-mnist"]),
+        ("cifar10", ["cifar10"]),  # not cifar10-momentum
+        ("my.toml", ["my.toml"]),
+        ("spectral-", ["spectral-"]),
+    ],
+)
+def test_the_experiments_that_a_command_names(name, wanted):
+    assert experiments.chosen(name) == wanted
+
+
+def test_the_radius_is_the_lambda_that_a_method_has():
+    phi = {"name": "spectral-sqrt", "scale": 2.0}
+    for method, radius in (
+        (MethodSpec("a", "npgm", {"lr": 1.0}, phi), 2.0),
+        (MethodSpec("a", "npgm", {"lr": 1.0}, {"name": "spectral-sqrt"}), 1.0),
+        (MethodSpec("a", "npgm", {"lr": 1.0, "relative": 0.1}, phi), 0.1),
+        (MethodSpec("a", "sgd", {"lr": 1.0, "clip": 3.0}), 3.0),
+        (MethodSpec("a", "sgd", {"lr": 1.0}), None),
+    ):
+        assert method.radius == radius
+        assert method.at_radius(5.0).radius == 5.0
 
 
 def test_unknown_names():

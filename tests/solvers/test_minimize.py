@@ -110,6 +110,16 @@ def test_history_is_what_happened():
     assert "history" not in npgm.minimize(fun, START, lr=0.5)
 
 
+def test_a_method_that_is_built_already():
+    built = registry["npgm"](lr=0.5, momentum=0.3)
+    np.testing.assert_array_equal(
+        npgm.minimize(fun, START, method=built, maxiter=5).x,
+        npgm.minimize(fun, START, lr=0.5, momentum=0.3, maxiter=5).x,
+    )
+    with pytest.raises(TypeError, match="takes no option, and 'lr' is given"):
+        npgm.minimize(fun, START, method=built, lr=0.5)
+
+
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
 def test_stationarity_tolerance(name):
     phi = npgm.reference(name)

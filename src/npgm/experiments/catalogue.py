@@ -31,6 +31,16 @@ def names() -> list[str]:
     return sorted(_paths())
 
 
+def chosen(name: str) -> list[str]:
+    """Return the experiments that a command names: one, ``all``, or a family, such as ``char`` for those on text.
+
+    The names of a family's members begin with its name and a dash.
+    """
+    known = names()
+    family = [other for other in known if name == "all" or other.startswith(f"{name}-")]
+    return family if family and name not in known else [name]
+
+
 def load(name: str | Path) -> Experiment:
     """Read an experiment by its name, or from a TOML file by its path.
 

@@ -132,14 +132,16 @@ def _results(experiment: Experiment, summary: pl.DataFrame) -> str:
             if runs.is_empty():
                 continue
             reached = runs["reached"].drop_nulls()
+            at_marks = (_at(experiment, runs[f"at_{k}"].drop_nulls()) for k in experiment.marks)
             finals = (over_starts(experiment, q, runs[q]) for q in experiment.quantities)
             rows.append((
                 *([setting_name(setting)] if setting else []), method.label, f"{len(reached)} of {len(runs)}",
-                int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *finals,
+                int(runs["diverged"].sum()), _range(reached, "{:.0f}"), *at_marks, *finals,
                 _range(1e3 * runs["seconds"], "{:.2f}") if experiment.clock == "iteration"
                 else _range(runs["seconds"], "{:.2g}"),
             ))  # fmt: skip
-    last = (f"final {experiment.symbols[quantity]}" for quantity in experiment.quantities)
+    last = [f"{experiment.symbols[experiment.measure]} at {k}" for k in experiment.marks]
+    last += [f"final {experiment.symbols[quantity]}" for quantity in experiment.quantities]
     unit = "ms an iteration" if experiment.clock == "iteration" else f"seconds an {experiment.clock}"
     where = ["setting"] if experiment.settings else []
     return table([*where, "method", "converged", "diverged", f"{experiment.clock}s to it", *last, unit], rows)
@@ -204,7 +206,9 @@ def _methods(experiment: Experiment) -> str:
     for method in experiment.methods:
         settings = ", ".join(f"{name} = {_text(value)}" for name, value in method.options.items())
         phi = method.reference
-        function = "" if phi is None else f"{phi['name']}, λ = {phi.get('scale', 1.0):g}"
+        function = "" if phi is None else phi["name"]
+        if phi is not None and not {"relative", "scale"} & set(method.options):
+            function += f", λ = {phi.get('scale', 1.0):g}"
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
     return table(("method", "step", "options", "reference function", "note"), rows)
 
@@ -213,7 +217,13 @@ def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-_FORMS = {"train_loss": "{:.3g}", "validation_loss": "{:.4g}", "test_loss": "{:.4g}", "test_accuracy": "{:.2%}"}
+_FORMS = {
+    "train_loss": "{:.3g}",
+    "late_loss": "{:.3g}",
+    "validation_loss": "{:.4g}",
+    "test_loss": "{:.4g}",
+    "test_accuracy": "{:.2%}",
+}
 
 
 def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:
@@ -226,6 +236,10 @@ def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str
     mean, deviation = values.to_numpy().mean(), values.std() or 0.0
     text = form.format(mean)
     return f"{text} ± {form.format(half_width(deviation, len(values)))}" if len(values) > 1 else text
+
+
+def _at(experiment: Experiment, values: pl.Series) -> str:
+    return "–" if values.is_empty() else over_starts(experiment, experiment.measure, values)
 
 
 def _range(values: pl.Series, form: str) -> str:

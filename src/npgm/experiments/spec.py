@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from npgm import _validate
-from npgm.references import reference
+from npgm.references import Blocks, reference
 
 Setting = dict[str, Any]
 
@@ -32,6 +32,7 @@ class MethodSpec:
     method: str
     options: dict[str, Any]
     reference: dict[str, Any] | None = None
+    """Its φ: the arguments of `npgm.reference`, and ``blocks``, the shapes of the matrices that a point holds."""
     role: str = "compared"
     """``compared`` in figures and claims, or ``check``: in tables only, for one claim or a remark."""
     note: str = ""
@@ -42,7 +43,13 @@ class MethodSpec:
 
     def arguments(self) -> dict[str, Any]:
         """Return the options with the reference function built."""
-        return self.options if self.reference is None else {**self.options, "reference": reference(**self.reference)}
+        if self.reference is None:
+            return self.options
+        phi = {name: value for name, value in self.reference.items() if name != "blocks"}
+        built = reference(**phi)
+        if "blocks" in self.reference:
+            built = Blocks(built, self.reference["blocks"])
+        return {**self.options, "reference": built}
 
     def at(self, lr: float) -> MethodSpec:
         """Return the method with another stepsize."""
@@ -50,14 +57,23 @@ class MethodSpec:
 
     @property
     def radius(self) -> float | None:
-        """The norm from which gradients are large: λ, or the radius of clipping; None for a method without."""
-        return self.options.get("clip") if self.reference is None else self.reference.get("scale", 1.0)
+        """The norm from which gradients are large: λ, absolute or relative, or the radius of clipping; None without."""
+        name = self._radius_option
+        radius: float | None = (self.reference or {}).get("scale", 1.0) if name is None else self.options.get(name)
+        return radius
 
     def at_radius(self, radius: float) -> MethodSpec:
         """Return the method with another λ or radius of clipping."""
+        if (name := self._radius_option) is not None:
+            return dataclasses.replace(self, options={**self.options, name: radius})
+        return dataclasses.replace(self, reference={**(self.reference or {}), "scale": radius})
+
+    @property
+    def _radius_option(self) -> str | None:
+        """The option that is the radius, None if that is the scale of φ."""
         if self.reference is None:
-            return dataclasses.replace(self, options={**self.options, "clip": radius})
-        return dataclasses.replace(self, reference={**self.reference, "scale": radius})
+            return "clip"
+        return next((name for name in ("relative", "relative_scale") if name in self.options), None)
 
     @property
     def identity(self) -> list[Any]:
@@ -153,6 +169,8 @@ class Experiment(ABC):
     for each of them, where other settings are what it is about."""
     quantities: list[str]
     """What figures and tables show."""
+    marks: list[int] = field(default_factory=list)
+    """Iterations or epochs at which tables show the measure, beside the last ones."""
     tuning_seed: int | None = None
     """The seed with which stepsizes, λ and radii of clipping are tuned on grids that are the same for all methods, none
     of those that are reported; None for the paper's tuning. See `npgm.experiments.tuning.tune`."""
@@ -176,6 +194,8 @@ class Experiment(ABC):
 
     def __post_init__(self) -> None:
         _validate.positive("converged_below", self.converged_below)
+        for mark in self.marks:
+            _validate.count("marks", mark, least=1)
         for quantity in (self.measure, *self.quantities):
             _validate.choice("quantity", quantity, self.symbols)
         for i, method in enumerate(self.methods):

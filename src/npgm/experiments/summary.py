@@ -23,9 +23,9 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each setting, method and seed.
 
     Columns: the setting's, method, seed, ``reached`` (the first iteration or epoch with the measure <= converged_below,
-    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity, the last
-    ``sharpness`` that was measured, if that was asked for, the ``length`` in iterations or epochs, and the ``seconds``
-    of one.
+    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity, the measure at
+    each of the experiment's marks, as ``at_…``, the last ``sharpness`` that was measured, if that was asked for, the
+    ``length`` in iterations or epochs, and the ``seconds`` of one.
     """
     by = [*experiment.settings, "method", "seed"]
     return frame.group_by(by, maintain_order=True).agg(
@@ -34,7 +34,11 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
             for name, times in {"reached": 1.0, **EARLIER}.items()
         ),
         (pl.col("status").last() == "DIVERGED").alias("diverged"),
-        pl.col(*experiment.symbols).last(),
+        pl.col(*(name for name in experiment.symbols if name in frame.columns)).last(),
+        *(
+            pl.col(experiment.measure).filter(pl.col("k") == mark).first().alias(f"at_{mark}")
+            for mark in experiment.marks
+        ),
         *([pl.col("sharpness").drop_nulls().last()] if "sharpness" in frame.columns else []),
         pl.col("k").last().alias("length"),
         pl.col("seconds").last() / pl.col("k").last(),

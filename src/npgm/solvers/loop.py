@@ -43,7 +43,7 @@ def minimize(
     args: tuple[Any, ...] = (),
     *,
     jac: bool | str | Callable[..., Any] | None = True,
-    method: str | None = None,
+    method: str | Method | None = None,
     maxiter: int = 10_000,
     tol: float = 1e-6,
     stationarity_tol: float = 0.0,
@@ -64,8 +64,8 @@ def minimize(
         args: further arguments of ``fun`` and ``jac``.
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``; or None, "2-point", "3-point"
             or "cs" for SciPy's finite differences, with one start in a NumPy array.
-        method: a key of `npgm.solvers.registry`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is
-            given.
+        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already; None for "auto", which
+            needs no stepsize, or for "npgm" if ``lr`` is given.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol; 0 runs all of ``maxiter`` (or to a gradient of exactly zero).
         stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
@@ -102,7 +102,12 @@ def minimize(
         >>> npgm.minimize(fun, np.array([1000.0, -1.0]), lr=0.4).success   # the paper's base method
         True
     """
-    solver = build(method or ("npgm" if "lr" in options else "auto"), options)
+    if isinstance(method, Method):
+        if options:
+            raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
+        solver = method
+    else:
+        solver = build(method or ("npgm" if "lr" in options else "auto"), options)
     maxiter = _validate.count("maxiter", maxiter)
     tol = _validate.nonnegative("tol", tol)
     stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)

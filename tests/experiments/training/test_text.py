@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from npgm.experiments.training import checkpoint, optimizers
 from npgm.experiments.training.text import Text, TextTraining
 from npgm.experiments.training.trainer import Trainer
-from npgm.problems.networks import RNN
+from npgm.problems.networks import MLP, RNN
 
 NETWORKS = {
     "rnn": {"name": "rnn", "embedding": 6, "hidden": 8},
@@ -136,6 +136,13 @@ def test_the_hidden_matrices_are_the_first_optimizers():
     assert adamw.param_groups[0]["lr"] == 0.01
 
 
+def test_the_head_of_an_image_network_is_no_hidden_matrix():
+    network = MLP(3, [4, 5, 6])
+    muon, rest = optimizers.build("muon", dict(network.named_parameters()), {"lr": 0.01, "rest": {"method": "sgd"}})
+    assert [tuple(p.shape) for p in muon.param_groups[0]["params"]] == [(5, 4), (6, 5)]
+    assert len(rest.param_groups[0]["params"]) == 4
+
+
 def test_clipping_is_of_all_parameters_whatever_moves_them():
     network = RNN(84, embedding=6, hidden=8)
     parameters = dict(network.named_parameters())
@@ -151,6 +158,8 @@ def test_clipping_is_of_all_parameters_whatever_moves_them():
 
 def test_formulas():
     assert optimizers.update(*CLIPPED).startswith("g ← min(1, c/‖g‖) g; m ← β m")
+    before = {"lr": 0.1, "momentum_order": "before", "reference": "spectral-sqrt"}
+    assert optimizers.update("npgm", before) == "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
     assert optimizers.update(*MUON).endswith("all but the hidden matrices: AdamW (Loshchilov and Hutter, 2019)")
 
 

@@ -5,6 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from npgm.experiments.training import checkpoint, optimizers
+from npgm.experiments.training import trainer as loop
 from npgm.experiments.training.ensemble import Ensemble, stackable
 from npgm.experiments.training.images import PADDING, Images, ImageTraining, Order
 from npgm.experiments.training.trainer import Trainer
@@ -46,8 +47,9 @@ def test_seeds_trained_together_are_those_trained_alone(method, arguments):
                 assert row[name][i] == pytest.approx(one[name][0], rel=1e-4)
 
 
-def test_the_loop_is_the_plain_one():
+def test_the_loop_is_the_plain_one(monkeypatch):
     """iHGD by its formula, on minibatches through the images in the order of the seed's generator."""
+    monkeypatch.setattr(loop, "LATE", 2)
     trainer = trained(MNIST, "npgm", {"lr": 1.0}, [7])
     images = Images("mnist", examples=120)
     torch.manual_seed(7)
@@ -64,6 +66,7 @@ def test_the_loop_is_the_plain_one():
                     p -= torch.asinh(norm) * g / norm
             losses.append(len(index) * loss.item() / 120)
         assert row["train_loss"] == [pytest.approx(sum(losses), rel=1e-4)]
+        assert row["late_loss"] == [pytest.approx(sum(losses[1:]) * 120 / 70, rel=1e-4)]
         with torch.no_grad():
             logits = network(images.test[:, :, :, 0] / 255)
         assert row["test_loss"] == [pytest.approx(cross_entropy(logits, images.test_labels).item(), rel=1e-4)]

@@ -55,7 +55,8 @@ def each_setting(measure: str) -> Callable[[Check], Check]:
 
     Args:
         measure: what the check measures, in words, where ``{target}`` stands for the tolerance of the experiment,
-            ``{starts}`` for its starts or seeds, and ``{clock}`` for an iteration or epoch.
+            ``{starts}`` for its starts or seeds, ``{measure}`` for its measure, and ``{clock}`` for an iteration or
+            epoch.
     """
 
     def decorate(check: Check) -> Check:
@@ -66,7 +67,10 @@ def each_setting(measure: str) -> Callable[[Check], Check]:
                 _under(experiment, setting, verdict.measured)
                 for setting, verdict in zip(experiment.grid(), verdicts, strict=True)
             )
-            what = measure.format(target=target(experiment), starts=experiment.starts_are, clock=experiment.clock)
+            what = measure.format(
+                target=target(experiment), starts=experiment.starts_are, clock=experiment.clock,
+                measure=experiment.symbols[experiment.measure],
+            )  # fmt: skip
             return Verdict("; ".join(filter(None, (what, *texts))), combined(verdict.holds for verdict in verdicts))
 
         return over_settings

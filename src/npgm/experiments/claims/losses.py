@@ -35,6 +35,28 @@ def level_loss(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, with
 
 
 @register
+@each_setting("last {measure}, mean over the {starts}; the ratio is that of the means, with the same seeds")
+def loss_ratio(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, at_most: float) -> Verdict:
+    """The last measure of the method is at most so many times the other's, in the mean over the seeds.
+
+    Undecided where the 95% confidence interval of the difference to so many times the other's, seed by seed, has zero.
+    """
+    labels = (claim.method, str(claim.other))
+    own, other = (at(runs, {}, label) for label in labels)
+    pairs = own.join(other, on="seed", suffix="_other")
+    values, others = (_last(pairs, experiment.measure, suffix) for suffix in ("", "_other"))
+    text = f"{labels[0]} {_text(values)}, {labels[1]} {_text(others)}"
+    if not len(pairs):
+        return Verdict.of(f"{text}; they have no seed in common", None)
+    if not (np.isfinite(values).all() and np.isfinite(others).all()):
+        failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
+        return Verdict.of(text, None if failed and also else also)
+    mean, half = _interval(values - at_most * others)
+    certain = len(pairs) == 1 or abs(mean) > half
+    return Verdict.of(f"{text}, ratio {values.mean() / others.mean():.3f}", mean <= 0.0 if certain else None)
+
+
+@register
 def unharmed(
     experiment: Experiment, claim: Claim, summary: pl.DataFrame, *, setting: Setting, by: list[Setting], within: float
 ) -> Verdict:
@@ -61,22 +83,27 @@ def unharmed(
 def _compared(label: str, own: pl.DataFrame, rival: str, other: pl.DataFrame, low: float, high: float) -> Verdict:
     """Return whether the difference of the last losses lies between two bounds."""
     pairs = own.join(other, on="seed", suffix="_other")
-    values, others = (_losses(pairs, suffix) for suffix in ("", "_other"))
+    values, others = (_last(pairs, QUANTITY, suffix) for suffix in ("", "_other"))
     text = f"{label} {_text(values)}, {rival} {_text(others)}"
     if not len(pairs):
         return Verdict.of(f"{text}; they have no seed in common", None)
     if not (np.isfinite(values).all() and np.isfinite(others).all()):
         failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
         return Verdict.of(text, None if failed and also else False if failed else low == -math.inf)
-    differences = values - others
-    mean = float(differences.mean())
-    half = float(half_width(differences.std(ddof=1), len(differences))) if len(differences) > 1 else 0.0
+    mean, half = _interval(values - others)
     inside, outside = low < mean - half and mean + half < high, mean + half < low or mean - half > high
     return Verdict.of(f"{text}, difference {mean:.3f} ± {half:.3f}", True if inside else False if outside else None)
 
 
-def _losses(pairs: pl.DataFrame, suffix: str) -> np.ndarray:
-    values = pairs[f"{QUANTITY}{suffix}"].to_numpy()
+def _interval(differences: np.ndarray) -> tuple[float, float]:
+    """Return the mean, and half the width of its 95% confidence interval, 0 for a single value."""
+    number = len(differences)
+    half = float(half_width(differences.std(ddof=1), number)) if number > 1 else 0.0
+    return float(differences.mean()), half
+
+
+def _last(pairs: pl.DataFrame, quantity: str, suffix: str) -> np.ndarray:
+    values = pairs[f"{quantity}{suffix}"].to_numpy()
     return np.where(pairs[f"diverged{suffix}"].to_numpy(), math.inf, values)
 
 

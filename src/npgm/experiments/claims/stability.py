@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from npgm.experiments.claims.base import Verdict, budget, each_setting, every, register, target
+from npgm.experiments.claims.base import Verdict, budget, each_setting, every, median_last, register, target
 from npgm.experiments.spec import Claim, Experiment
 from npgm.experiments.summary import at
 
@@ -20,6 +20,23 @@ def converges(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdi
     if reached < len(own):
         text += f"; {diverged} diverged, and the largest last value is {np.max(own[experiment.measure].to_numpy()):.2g}"
     return Verdict.of(text, True if reached == len(own) else False if diverged else None)
+
+
+@register
+@each_setting("")
+def converges_alone(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdict:
+    """All runs of the method reach the tolerance, and none of the other's; undecided where either has some."""
+    texts = []
+    verdicts: list[bool | None] = []
+    for label, wanted in ((claim.method, 1.0), (str(claim.other), 0.0)):
+        own = at(runs, {}, label)
+        part = float(own["reached"].is_not_null().mean())  # type: ignore[arg-type]
+        texts.append(
+            f"{label}: {part * len(own):.0f} of {len(own)} runs reached {target(experiment)} within {budget(own)}, "
+            f"median last value {median_last(own, experiment.measure):.2g}"
+        )
+        verdicts.append(True if part == wanted else False if part == 1.0 - wanted else None)
+    return Verdict.of("; ".join(texts), every(verdicts))
 
 
 @register

@@ -138,15 +138,18 @@ class SolvingExperiment(Experiment):
 
 def solver(method: MethodSpec) -> Method:
     """Build a solver; raises where the method or an option is not accepted."""
-    return build(method.method, method.arguments())
+    if method.method != "torch":
+        return build(method.method, method.arguments())
+    from npgm.experiments.solving.torch_optimizer import TorchOptimizer  # needs torch, which solvers do not
+
+    return TorchOptimizer(**method.arguments())
 
 
 def _minimize(run: SolvingRun, objective: instances.Objective, starts: Floats, **options: Any) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is a result
         return minimize(
-            objective, starts, method=run.method.method, tol=run.stops_below, batch=True, history=True, **options,
-            **run.method.arguments(),
-        )  # fmt: skip
+            objective, starts, method=solver(run.method), tol=run.stops_below, batch=True, history=True, **options
+        )
 
 
 def _probes(maxiter: int, number: int) -> set[int]:

@@ -22,7 +22,7 @@ from npgm.experiments.training.ensemble import stackable
 from npgm.experiments.training.images import ImageTraining
 from npgm.experiments.training.task import Training
 from npgm.experiments.training.text import TextTraining
-from npgm.experiments.training.trainer import Trainer
+from npgm.experiments.training.trainer import LATE, Trainer
 
 BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
@@ -184,7 +184,8 @@ class ImageExperiment(TrainingExperiment):
     preset_class: ClassVar[type[Preset]] = ImagePreset
     training_class: ClassVar[type[Training]] = ImageTraining
     symbols: ClassVar[dict[str, str]] = {
-        "train_loss": "training loss", "test_loss": "test loss", "test_accuracy": "test accuracy",
+        "train_loss": "training loss", "late_loss": f"loss of the last {LATE} steps", "test_loss": "test loss",
+        "test_accuracy": "test accuracy",
     }  # fmt: skip
     clock: ClassVar[str] = "epoch"
 

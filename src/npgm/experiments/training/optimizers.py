@@ -77,6 +77,8 @@ def update(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the step of an optimizer with some arguments as a formula; raises as `build` does."""
     build(name, {"matrix": torch.zeros(1, 1), "bias": torch.zeros(1)}, arguments)
     formula = registry[name].update
+    if arguments.get("momentum_order") == "before":
+        formula = "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
     if "clip" in arguments:
         formula = f"g ← min(1, c/‖g‖) g; {formula}"
     if "rest" in arguments:

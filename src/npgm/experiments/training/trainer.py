@@ -17,13 +17,17 @@ from npgm.experiments.training.ensemble import Ensemble
 from npgm.experiments.training.parallel import Single
 from npgm.experiments.training.task import Training
 
+LATE = 100
+"""The minibatches at the end of a round that count as late."""
+
 
 class Trainer:
     """Trains the networks of some seeds with one method.
 
     After each round, such as an epoch, `history` has a row: the seconds spent in training steps so far, and each seed's
-    ``train_loss``, the mean loss of the round's minibatches, each at the time of its step, and loss and accuracy on
-    each of the held-out parts, such as ``test_loss``. Those of a sequence are the means over its places.
+    ``train_loss``, the mean loss of the round's minibatches, each at the time of its step, ``late_loss``, that of the
+    last `LATE` ones, and loss and accuracy on each of the held-out parts, such as ``test_loss``. Those of a sequence
+    are the means over its places.
 
     Each seed has a generator of its own on the CPU, so that its numbers depend neither on the device nor on the other
     seeds, up to rounding.
@@ -72,7 +76,7 @@ class Trainer:
         self.steps = 0
         self.seconds = 0.0
         self.history: list[dict[str, Any]] = []
-        self._sums = torch.zeros(len(seeds), dtype=torch.float64, device=self.device)
+        self._sums = torch.zeros(self.steps_per_round, len(seeds), dtype=torch.float64, device=self.device)
         self._begin()
 
     @property
@@ -98,14 +102,18 @@ class Trainer:
         self._set_stepsizes()
         for optimizer in self.optimizers:
             optimizer.step()
-        self._sums += self.ranks.sum(losses.detach().double())
+        self._sums[self.steps % self.steps_per_round] = self.ranks.sum(losses.detach().double())
         self.steps += 1
         if self.steps % self.steps_per_round:
             self.seconds += time.perf_counter() - clock
             return
-        train_losses = (self._sums / self.examples.number).tolist()  # waits for the device
+        late = self.examples.number - max(0, self.steps_per_round - LATE) * self.training.batch_size
+        losses_of_round = {
+            "train_loss": (self._sums.sum(0) / self.examples.number).tolist(),  # waits for the device
+            "late_loss": (self._sums[-LATE:].sum(0) / late).tolist(),
+        }
         self.seconds += time.perf_counter() - clock
-        self.history.append({"seconds": self.seconds, "train_loss": train_losses, **self.evaluate()})
+        self.history.append({"seconds": self.seconds, **losses_of_round, **self.evaluate()})
         self._begin()
 
     @torch.no_grad()
@@ -131,7 +139,7 @@ class Trainer:
             "ensemble": self.ensemble.state_dict(),
             "optimizers": [self.ranks.whole(optimizer.state_dict()) for optimizer in self.optimizers],
             "generators": self._round_generators,
-            "losses": self._sums,
+            "sums": self._sums,
             "steps": self.steps,
             "seconds": self.seconds,
             "history": self.history,
@@ -145,7 +153,7 @@ class Trainer:
         for generator, content in zip(self.generators, state["generators"], strict=True):
             generator.set_state(content)
         self._begin()
-        self._sums.copy_(state["losses"])
+        self._sums.copy_(state["sums"])
         self.steps, self.seconds, self.history = state["steps"], state["seconds"], state["history"]
 
     def _begin(self) -> None:

@@ -1,6 +1,6 @@
 """Networks of the experiments, as plain PyTorch modules that give logits: of images, or of each next character.
 
-Those on characters have their matrices at the ends in `embedding`, `positions` and `head`.
+Their matrices at the ends, where characters come in and logits go out, are in `embedding`, `positions` and `head`.
 """
 
 from collections.abc import Callable

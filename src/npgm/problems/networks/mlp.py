@@ -31,4 +31,5 @@ class MLP(nn.Sequential):
             _validate.count("classes and widths", width, least=1)
         for inputs, outputs in pairwise((*widths, classes)):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        super().__init__(*layers[:-1])
+        super().__init__(*layers[:-2])
+        self.add_module("head", layers[-2])

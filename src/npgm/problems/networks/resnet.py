@@ -56,7 +56,8 @@ class ResNet(nn.Sequential):
             for i in range(depth):
                 layers.append(Block(inputs, width, stride=2 if stage > 0 and i == 0 else 1))
                 inputs = width
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
+        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.add_module("head", nn.Linear(inputs, classes))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")

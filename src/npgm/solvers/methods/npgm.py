@@ -53,6 +53,8 @@ class NPGM(HeavyBall):
         _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
         if self.momentum_order == "before" and not isinstance(self.lr, float):
             raise ValueError(f"momentum_order='before' needs a number for lr, not {self.lr!r}")
+        if self.momentum_order == "before":
+            object.__setattr__(self, "update", "m ← β m + (1-β) ∇f(x);  x ← x - γ ∇φ*(m)")
 
     @property
     def direction(self) -> Preconditioned:
