@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import cloudpickle
-from joblib import Parallel, delayed
+from joblib import Parallel, cpu_count, delayed
 
 from npgm import _registry, _validate, data
 from npgm.experiments import ranks
@@ -124,7 +124,7 @@ def open_engine(
         return
     if scheduler is not None:
         raise ValueError(f"scheduler is for engine 'dask', not for {name!r}")
-    cores = os.cpu_count() or 1
+    cores = cpu_count()  # that this process may use
     if ranks.launched() and experiment.data_parallel:
         if jobs != -1:
             raise ValueError("jobs cannot be set under torchrun, whose ranks train one network together")
