@@ -9,7 +9,7 @@ import matplotlib.axes
 import matplotlib.figure
 import numpy as np
 import polars as pl
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from npgm._array import Floats
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
@@ -43,6 +43,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
             _scale(ax, x=experiment.clock == "iteration", y=quantity not in LINEAR)
             for style, method in zip(STYLES, experiment.compared(), strict=False):
                 _band(ax, experiment, at(frame, setting, method), quantity, clock, method, style)
+            _label_few_decades(ax)
             if ax in axes[:, 0]:
                 ax.set_ylabel(experiment.symbols[quantity])
         number = at(frame, setting)["seed"].n_unique()
@@ -85,6 +86,7 @@ def curvature(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
                 own = points.filter((pl.col("method") == label) & (pl.col(quantity) > 0)).sort("gradient_norm")
                 x, y = own["gradient_norm"].to_numpy(), own[quantity].to_numpy()
                 ax.plot(x, y, color=style.color, linestyle="none", marker=".", label=label)
+            _label_few_decades(ax)
     save(figure, path)
 
 
@@ -152,6 +154,14 @@ def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
             axis.set_major_locator(LogLocator(numticks=7))
             axis.set_minor_locator(NullLocator())
     ax.grid(color=FAINT, linewidth=0.6)
+
+
+def _label_few_decades(ax: matplotlib.axes.Axes) -> None:
+    """Let logarithmic axes of less than two decades have ticks within them; called when all is drawn."""
+    for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+        if axis.get_scale() == "log" and high < 100.0 * low:
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(StrMethodFormatter("{x:g}"))
 
 
 def _band(

@@ -72,6 +72,7 @@ class CurvatureExperiment(TextExperiment):
     measure: str = "gradient_norm"
     quantities: list[str] = field(default_factory=lambda: ["gradient_norm", "hessian_norm", "smoothness"])
 
+    average: ClassVar[str] = "median"
     first_steps: ClassVar[int] = 10
     symbols: ClassVar[dict[str, str]] = {
         "gradient_norm": "‖∇f‖", "hessian_norm": "‖∇²f‖", "smoothness": "L_a",
