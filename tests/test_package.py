@@ -1,15 +1,51 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import npgm
 from npgm import _native
+
+ROOT = Path(__file__).parents[1]
+
+
+def test_the_version_is_the_same_everywhere():
+    written = {
+        "pyproject.toml": r'^version = "(.+)"$',
+        "src/npgm/__init__.py": r'^__version__ = "(.+)"$',
+        "CITATION.cff": r"^version: (.+)$",
+        "conda/recipe.yaml": r"^  version: ([\d.]+)$",
+    }
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in (*written, "CHANGELOG.md")}
+    found = {name: re.findall(pattern, texts[name], re.MULTILINE) for name, pattern in written.items()}
+    assert found == {name: [npgm.__version__] for name in written}
+    latest = re.findall(r"^## (\S+)", texts["CHANGELOG.md"], re.MULTILINE)[0]
+    assert latest in ("Unreleased", npgm.__version__)
+
+
+def test_the_recipe_and_the_package_need_the_same():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    needed = {*project["project"]["dependencies"], *project["build-system"]["requires"]}
+    recipe = re.findall(
+        r"^    - (\S+ >=\S+)$", (ROOT / "conda" / "recipe.yaml").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {entry.replace(" ", "") for entry in recipe} == needed
+
+
+def test_the_text_for_a_package_index_leads_nowhere_that_an_index_does_not_have():
+    command = [sys.executable, "-m", "hatch_fancy_pypi_readme"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
+    assert shown.startswith("# npgm\n")
+    assert "npgm.minimize(fun" in shown
+    assert re.findall(r"\]\((?!https://)", shown) == []
 
 
 def test_import_needs_the_core_alone_and_loads_nothing_heavy():
