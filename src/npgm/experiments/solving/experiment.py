@@ -105,10 +105,11 @@ class SolvingExperiment(Experiment):
         return BATCH
 
     def estimate(self, runs: Sequence[SolvingRun], resources: Resources) -> float:  # type: ignore[override]
-        """Return about how many seconds `compute` will take, without the measurements of the sharpness."""
+        """Return about how many seconds `compute` takes if no run ends early, without measuring the sharpness."""
         first, seeds = runs[0], [run.seed for run in runs]
         instance = first.instance(resources.threads)
-        starts, objective, iterations = instance.starts(seeds), instance.objective(seeds), min(3, first.maxiter)
+        starts, objective, iterations = instance.starts(seeds), instance.objective(seeds), min(20, first.maxiter)
+        _minimize(first, objective, starts, maxiter=1)  # what is slow the first time
         clock = time.perf_counter()
         _minimize(first, objective, starts, maxiter=iterations)
         return (time.perf_counter() - clock) / iterations * first.maxiter
