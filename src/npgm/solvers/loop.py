@@ -17,7 +17,7 @@ from npgm.references import Isotropic
 from npgm.solvers import native
 from npgm.solvers.history import Recorder, stationarity
 from npgm.solvers.iterate import ArrayIterate, Iterate, point
-from npgm.solvers.method import Method, build
+from npgm.solvers.method import Method, chosen
 from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 from npgm.solvers.progress import Progress, suggested_lr
@@ -102,12 +102,7 @@ def minimize(
         >>> npgm.minimize(fun, np.array([1000.0, -1.0]), lr=0.4).success   # the paper's base method
         True
     """
-    if isinstance(method, Method):
-        if options:
-            raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
-        solver = method
-    else:
-        solver = build(method or ("npgm" if "lr" in options else "auto"), options)
+    solver = chosen(method, options)
     maxiter = _validate.count("maxiter", maxiter)
     tol = _validate.nonnegative("tol", tol)
     stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)

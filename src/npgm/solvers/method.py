@@ -131,3 +131,12 @@ def build(key: str, options: dict[str, Any]) -> Method:
         if default is ... and name not in options:
             raise TypeError(f"method {key!r} needs the option {name!r}")
     return cls(**options)
+
+
+def chosen(method: str | Method | None, options: dict[str, Any]) -> Method:
+    """Return the method that is asked for: by default "auto", or "npgm" if ``lr`` is given."""
+    if not isinstance(method, Method):
+        return build(method or ("npgm" if "lr" in options else "auto"), options)
+    if options:
+        raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
+    return method

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,5 +36,5 @@ class Nesterov(Method):
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         x, grad = here.x, here.grad
         y = x - self.lr * grad
-        t = 0.5 * (1.0 + math.sqrt(1.0 + 4.0 * state.t**2))
+        t = 0.5 * (1.0 + (1.0 + 4.0 * state.t**2) ** 0.5)
         return y + ((state.t - 1.0) / t) * (y - state.y), State(y, t)

@@ -1,0 +1,157 @@
+"""`npgm.minimize` for functions of JAX, compiled: one `jax.lax.while_loop`, under `jax.jit` and `jax.vmap` as well.
+
+>>> import jax.numpy as jnp
+>>> import npgm.jax
+>>> def fun(x, a):
+...     return jnp.sum(x**4 / 4 + a * x**2 / 2)
+>>> res = npgm.jax.minimize(fun, jnp.array([1000.0, -1.0]), args=(1.0,), lr=0.4)
+>>> bool(res.success), int(res.status)
+(True, 0)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+try:
+    import jax
+except ModuleNotFoundError as error:
+    if error.name != "jax":
+        raise
+    raise ModuleNotFoundError("npgm.jax needs JAX: pip install 'npgm[jax]'", name="jax") from error
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+from npgm import _validate
+from npgm._array import row_norms
+from npgm.solvers import Method, Status
+from npgm.solvers.method import Point, chosen
+
+__all__ = ["Result", "minimize"]
+
+
+class Result(NamedTuple):
+    """How a run ended, and where: a pytree, each field of which has a leading axis more under `jax.vmap`."""
+
+    x: Any
+    """The last point, like ``x0``; after a divergence, the last at which f and its gradient were finite."""
+    fun: jax.Array
+    """f there."""
+    jac: Any
+    """Its gradient there, like ``x0``."""
+    nit: jax.Array
+    """The number of iterations."""
+    status: jax.Array
+    """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged, or not finite at ``x0``."""
+    success: jax.Array
+    """Whether ‖∇f(x)‖ <= tol."""
+
+
+def minimize(
+    fun: Callable[..., jax.Array],
+    x0: Any,
+    args: tuple[Any, ...] = (),
+    *,
+    method: str | Method | None = None,
+    maxiter: int | jax.Array = 10_000,
+    tol: float | jax.Array = 1e-6,
+    **options: Any,
+) -> Result:
+    """Minimise a smooth function by a method of `npgm.minimize`, in the same steps.
+
+    It compiles once for each ``fun``, method and shapes: do not pass a new function in each call, but what changes as
+    ``args``. Derivatives of the result exist in forward mode only, as of any `jax.lax.while_loop`.
+
+    Args:
+        fun: ``fun(x, *args)`` returns f, a scalar; differentiated by `jax.value_and_grad`; hashable.
+        x0: the start, a pytree of real floating-point arrays: to the method one vector, in their common dtype. A
+            spectral φ needs a single array.
+        args: further arguments of ``fun``, pytrees.
+        method: as for `npgm.minimize`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is given. One
+            of your own must be traceable by JAX.
+        maxiter: the largest number of iterations; each takes one value and one gradient.
+        tol: stop where ‖∇f(x)‖ <= tol.
+        **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
+            ``reference``, ``scale``.
+
+    Raises:
+        TypeError, ValueError: if an argument or option is not accepted. What is not finite raises nothing: ``status``
+            tells.
+    """
+    solver = chosen(method, options)
+    if not (leaves := jax.tree.leaves(x0)):
+        raise ValueError(f"x0 has no entries: {x0!r}")
+    for leaf in leaves:
+        if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
+            raise TypeError(f"x0 has dtype {jnp.result_type(leaf)}; a real floating-point dtype is needed")
+    if not isinstance(maxiter, jax.Array):
+        maxiter = _validate.count("maxiter", maxiter)
+    if not isinstance(tol, jax.Array):
+        tol = _validate.nonnegative("tol", tol)
+    result: Result = _run(fun, solver, x0, args, maxiter, tol)
+    return result
+
+
+class _Carry(NamedTuple):
+    here: Point
+    state: Any
+    nit: jax.Array
+    status: jax.Array
+
+
+_RUNNING = -1
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any) -> Result:
+    start, unravel = ravel_pytree(x0)
+    leaves = jax.tree.leaves(x0)
+    method = method.flattened(jnp.shape(leaves[0]) if len(leaves) == 1 else start.shape)
+    value_and_grad = jax.value_and_grad(lambda x: fun(unravel(x), *args))
+
+    def at(x: jax.Array) -> Point:
+        f, grad = value_and_grad(x[0])
+        return Point(x, f.reshape(1, 1).astype(x.dtype), grad[None], row_norms(jnp, grad[None]))
+
+    def status(here: Point, nit: jax.Array, failed: jax.Array) -> jax.Array:
+        ended = jnp.where(nit >= maxiter, Status.MAXITER, _RUNNING)
+        ended = jnp.where(here.grad_norm[0, 0] <= tol, Status.CONVERGED, ended)
+        return jnp.where(failed[0, 0], Status.DIVERGED, ended).astype(jnp.int32)
+
+    def advance(carry: _Carry) -> _Carry:
+        following, state = method.step(jnp, carry.here, carry.state)
+        there = at(following)
+        finite = _finite(there)
+        if method.judges:
+            taken, state = method.judge(jnp, carry.here, there, state)
+        else:
+            taken = jnp.ones_like(finite)
+        here = Point(*(jnp.where(taken & finite, new, old) for new, old in zip(there, carry.here, strict=True)))
+        nit = carry.nit + 1
+        return _Carry(here, state, nit, status(here, nit, taken & ~finite))
+
+    def runs(carry: _Carry) -> jax.Array:
+        return carry.status == _RUNNING
+
+    here, nit = at(start[None]), jnp.zeros((), jnp.int32)
+    carry = _Carry(here, method.init(jnp, here), nit, status(here, nit, ~_finite(here)))
+    later = jax.eval_shape(advance, carry)
+    if len(jax.tree.leaves(later)) > len(jax.tree.leaves(carry)):  # a state that is None until the first step
+        none = jax.tree.map(jnp.zeros_like, later.state)
+        carry = jax.lax.cond(runs(carry), advance, lambda carry: carry._replace(state=none), carry)
+    carry = jax.lax.while_loop(runs, advance, carry)
+    here = carry.here
+    return Result(
+        unravel(here.x[0]),
+        here.f[0, 0],
+        unravel(here.grad[0]),
+        carry.nit,
+        carry.status,
+        carry.status == Status.CONVERGED,
+    )
+
+
+def _finite(point: Point) -> jax.Array:
+    return jnp.isfinite(point.f) & jnp.isfinite(point.grad_norm)

@@ -1,0 +1,149 @@
+"""`npgm.jax.minimize` against `npgm.minimize`, and as JAX wants a function to be."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import npgm
+import npgm.jax
+from npgm.solvers import Status
+
+START = np.array([10.0, -1.0, 0.5])
+WEIGHTS = np.array([1.0, 3.0, 0.2])
+
+
+def numpys(x):
+    return np.sum(WEIGHTS * (x**4 / 4 + x**2 / 2)), WEIGHTS * (x**3 + x)
+
+
+def jaxs(x):
+    return jnp.sum(WEIGHTS.astype(x.dtype) * (x**4 / 4 + x**2 / 2))
+
+
+CASES = [
+    *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key != "auto"),
+    ("npgm", {"lr": 0.2, "momentum": 0.9, "reference": "separable-log"}),
+    ("npgm", {"lr": 0.2, "momentum": 0.5, "momentum_order": "before", "scale": "auto"}),
+    ("npgm", {"lr": "auto"}),
+    ("npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}),
+    ("gd", {"lr": "auto"}),
+    pytest.param("auto", {}, marks=pytest.mark.slow),  # to compile
+]
+
+
+@pytest.mark.parametrize(("method", "options"), CASES)
+def test_makes_the_steps_of_minimize(method, options):
+    assert_the_same(np.float64, 1e-12, {"method": method, **options})
+
+
+@pytest.mark.parametrize("method", ["npgm", "nesterov", "adgd_accel"])
+def test_keeps_the_dtype_of_the_start(method):
+    assert_the_same(np.float32, 1e-3, {"method": method, "lr": 1e-2})
+
+
+def assert_the_same(dtype, tolerance, options):
+    kwargs = {"maxiter": 40, "tol": 1e-3, **options}
+    want = npgm.minimize(numpys, START.astype(dtype), **kwargs)
+    got = npgm.jax.minimize(jaxs, jnp.asarray(START, dtype), **kwargs)
+    assert (int(got.nit), int(got.status), bool(got.success)) == (want.nit, want.status, want.success)
+    assert {field.dtype for field in (got.x, got.fun, got.jac)} == {np.dtype(dtype)}
+    for field in ("x", "fun", "jac"):
+        np.testing.assert_allclose(getattr(got, field), getattr(want, field), rtol=tolerance, atol=tolerance)
+
+
+def test_under_vmap_each_run_is_its_own():
+    starts = jnp.stack([START, 10 * START, 1e-9 * START])
+    strengths = jnp.array([1.0, 2.0, 3.0])
+
+    def fun(x, a):
+        return a * jaxs(x)
+
+    def solve(start, strength):
+        return npgm.jax.minimize(fun, start, args=(strength,), lr=0.1, momentum=0.5, tol=1e-6)
+
+    together = jax.jit(jax.vmap(solve))(starts, strengths)
+    assert together.nit[2] == 0
+    for i, (start, strength) in enumerate(zip(starts, strengths, strict=True)):
+        alone = solve(start, strength)
+        assert together.nit[i] == alone.nit
+        np.testing.assert_allclose(together.x[i], alone.x, rtol=1e-12, atol=1e-15)
+    assert together.success.all()
+
+
+def test_a_tree_is_one_vector():
+    def of_tree(tree):
+        return jaxs(jnp.concatenate([tree["a"].ravel(), tree["b"][None]]))
+
+    start = {"a": jnp.asarray(START[:2]).reshape(1, 2), "b": jnp.asarray(START[2])}
+    tree, vector = (npgm.jax.minimize(f, x, lr=0.1) for f, x in [(of_tree, start), (jaxs, jnp.asarray(START))])
+    assert tree.x["a"].shape == tree.jac["a"].shape == (1, 2)
+    np.testing.assert_allclose(np.append(tree.x["a"], tree.x["b"]), vector.x, rtol=1e-12)
+    assert tree.nit == vector.nit
+
+
+def test_a_spectral_reference_function_sees_a_matrix():
+    target = np.random.default_rng(0).standard_normal((3, 2))
+    kwargs = {"lr": 0.3, "reference": npgm.Spectral(npgm.Sqrt(), scale=0.1), "maxiter": 30, "tol": 0.0}
+    want = npgm.minimize(lambda X: (0.5 * np.sum((X - target) ** 2), X - target), np.zeros((3, 2)), **kwargs)
+    got = npgm.jax.minimize(lambda X: 0.5 * jnp.sum((X - target) ** 2), jnp.zeros((3, 2)), **kwargs)
+    np.testing.assert_allclose(got.x, want.x, rtol=1e-12, atol=1e-12)
+
+
+def test_what_is_not_finite_ends_a_run_at_the_last_point_that_was():
+    with np.errstate(over="ignore"):
+        want = npgm.minimize(lambda x: (np.sum(x**4), 4 * x**3), START, method="gd", lr=1.0)
+    got = npgm.jax.minimize(lambda x: jnp.sum(x**4), jnp.asarray(START), method="gd", lr=1.0)
+    assert got.status == want.status == Status.DIVERGED
+    assert got.nit == want.nit
+    np.testing.assert_allclose(got.x, want.x, rtol=1e-12)
+    at_start = npgm.jax.minimize(lambda x: jnp.sum(jnp.log(x)), jnp.array([-1.0]), lr=1.0)
+    assert (int(at_start.status), int(at_start.nit)) == (Status.DIVERGED, 0)
+    assert not at_start.success
+
+
+def test_a_start_that_is_a_minimum_is_left_alone():
+    for method in ("npgm", "adgd"):  # of which the second has no state until its first step
+        res = npgm.jax.minimize(jaxs, jnp.zeros(3), method=method, lr=0.1)
+        assert (int(res.nit), bool(res.success)) == (0, True)
+
+
+def test_compiles_once_and_differentiates_forward():
+    traces = []
+
+    def fun(x, target):
+        traces.append(1)
+        return jnp.sum((x - target) ** 2)
+
+    def solution(target):
+        return npgm.jax.minimize(fun, jnp.zeros(2), args=(target,), lr=0.25, tol=1e-9).x
+
+    solution(jnp.ones(2))
+    before = len(traces)
+    solution(2 * jnp.ones(2))
+    npgm.jax.minimize(fun, jnp.ones(2), args=(jnp.ones(2),), lr=0.25, tol=1e-3, maxiter=7)
+    assert len(traces) == before
+    np.testing.assert_allclose(jax.jacfwd(solution)(jnp.ones(2)), np.eye(2), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"x0": jnp.array([1, 2])}, TypeError, "x0 has dtype int.*; a real floating-point dtype is needed"),
+        ({"x0": {}}, ValueError, "x0 has no entries"),
+        ({"x0": None}, ValueError, "x0 has no entries"),
+        ({"lr": -1.0}, ValueError, "lr must be"),
+        ({"lr": "fast"}, ValueError, "unknown lr 'fast'"),
+        ({"method": "bfgs"}, ValueError, "unknown method 'bfgs'"),
+        ({"maxiter": -1}, ValueError, "maxiter must be"),
+        ({"tol": np.nan}, ValueError, "tol must be"),
+        ({"stepsize": 1.0}, TypeError, "method 'npgm' has no option 'stepsize'"),
+        ({"fun": lambda x: x}, TypeError, "scalar-output"),
+    ],
+)
+def test_what_is_not_accepted_is_named(changed, error, message):
+    given = {"fun": jaxs, "x0": jnp.asarray(START), "lr": 0.1} | changed
+    with pytest.raises(error, match=message):
+        npgm.jax.minimize(**given)
