@@ -5,6 +5,7 @@ import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,6 +65,32 @@ def test_long_curves_are_thinned_evenly(logarithmic):
     steps = np.diff(np.log(x[chosen])) if logarithmic else np.diff(x[chosen])
     assert steps.max() <= (np.log(2.0) if logarithmic else 76.0)
     assert figures._spread(x[:3], logarithmic=logarithmic).tolist() == [0, 1, 2]
+
+
+def axes(scale="linear"):
+    ax = Figure().subplots()
+    ax.set(xscale=scale, yscale=scale)
+    return ax
+
+
+@pytest.mark.parametrize(("failed", "cut"), [(1e5, True), (np.nan, False), (2.9, False)])
+def test_losses_of_failed_trainings_do_not_set_the_axis(failed, cut):
+    frame = pl.DataFrame({"k": [1, 2, 1, 2], "test_loss": [3.0, 2.0, 2.8, failed]})
+    ax = axes()
+    ax.set_ylim(0.0, 1e5)
+    figures._end_where_curves_begin(ax, frame, "test_loss")
+    assert ax.get_ylim() == pytest.approx((1.95, 3.05) if cut else (0.0, 1e5))
+
+
+def test_axes_of_few_decades_have_ticks_within_them():
+    ax = axes("log")
+    ax.plot([0.2, 0.9], [1.0, 1e5])
+    figures._label_few_decades(ax)
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    shown = [tick.label1.get_text() for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert {"0.2", "0.5"} <= set(shown)
+    assert all("10^" in tick.label1.get_text() for tick in ax.yaxis.get_major_ticks())
 
 
 def test_the_kernels(tmp_path):

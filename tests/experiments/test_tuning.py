@@ -427,6 +427,9 @@ def valley():
 def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
     tuned = tune(valley(), "smoke", tmp_path, jobs=1)
     assert [(t.after.options["lr"], t.after.radius) for t in tuned] == [(0.04, 1e-3), (0.04, 1e-3), (0.0312, None)]
+    assert [radius for radius, *_ in tuned[0].by_radius] == [1e-4, 1e-3, 1e-2, 1e-1, 1.0]
+    assert tuned[0].by_radius[1] == (1e-3, 0.04, 0.0)
+    assert tuned[2].by_radius == ()
     assert all(t.values_after == 2 * [t.values_after[0]] for t in tuned)
     # λ at 0.1, 0.01 and 1, then at 0.001 and 0.0001; three radii; and from 1 down to below 0.0312
     assert [t.trials for t in tuned] == [5 * 7, 3 * 7, 10]
@@ -437,6 +440,7 @@ def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
     assert len(frame.filter(pl.col("seed") != 7)) == 2 * 6  # no other stepsize is run with the seeds that are reported
     table, specification = write_table(valley(), "smoke", tmp_path, tuned)
     assert "0.04, λ or radius 0.001 in place of 0.1" in table.read_text()
+    assert "| npgm | 0.01 | 0.04 | 5 |" in table.read_text()
     assert "with seed 7, which is none of those of the table" in table.read_text()
     assert "scale = 0.001" in specification.read_text()
 

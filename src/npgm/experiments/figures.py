@@ -29,7 +29,8 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
     """Draw the experiment's quantities against iterations and seconds.
 
     Each setting has a column; a single one has a column for the iterations and one for the seconds. Lines and bands are
-    those of `curve`. Scales are logarithmic, but for the accuracy and for epochs.
+    those of `curve`. Scales are logarithmic, but for the accuracy, for losses on a linear scale, which end where the
+    curves begin, and for epochs.
     """
     clocks = {"k": experiment.clock, "seconds": "seconds"}
     grid = experiment.grid()
@@ -49,6 +50,11 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
         number = at(frame, setting)["seed"].n_unique()
         starts = experiment.starts_are if number != 1 else experiment.starts_are.removesuffix("s")
         column[0].set_title(", ".join(filter(None, [setting_name(setting), f"{number} {starts}"])))
+    for quantity, row in zip(
+        np.repeat(experiment.quantities, len(axes) // len(experiment.quantities)), axes, strict=True
+    ):
+        if quantity in LINEAR and quantity.endswith("_loss"):
+            _end_where_curves_begin(row[0], frame, quantity)
     save(figure, path)
 
 
@@ -154,6 +160,17 @@ def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
             axis.set_major_locator(LogLocator(numticks=7))
             axis.set_minor_locator(NullLocator())
     ax.grid(color=FAINT, linewidth=0.6)
+
+
+def _end_where_curves_begin(ax: matplotlib.axes.Axes, frame: pl.DataFrame, quantity: str) -> None:
+    """Cut an axis at the largest loss of the first round: losses of trainings that failed are a matter of tables."""
+    finite = frame.filter(pl.col(quantity).is_finite())
+    if finite.is_empty():
+        return
+    losses = finite[quantity].to_numpy()
+    low, high = losses.min(), losses[finite["k"].to_numpy() == frame["k"].to_numpy().min()].max(initial=-np.inf)
+    if low < high < losses.max():
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
 
 
 def _label_few_decades(ax: matplotlib.axes.Axes) -> None:

@@ -59,6 +59,12 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
             "of the table, on grids that are the same for all methods: seven γ with ratios of 2, each with λ, or the "
             "radius of clipping, as it was, a tenth and ten times of it. A grid whose best is at its edge went on."
         )
+        for setting, entries in _by_setting(tuned):
+            if any(entry.by_radius for entry in entries):
+                yield "## " + ", ".join(filter(None, ("Best γ by λ, or by the radius", setting_name(setting))))
+                rows = ((entry.before.label, *row) for entry in entries for row in entry.by_radius)
+                columns = ("method", "λ or radius", "best γ", f"least {measure}")
+                yield table(columns, ((label, *(f"{value:.4g}" for value in row)) for label, *row in rows))
         return
     yield (
         f"The least {measure} at the end was searched on the first of the {starts}, on an adaptive grid about the "

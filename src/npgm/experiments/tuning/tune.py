@@ -39,6 +39,7 @@ class Tuned:
         values_after: likewise, with the stepsize found.
         trials: the stepsizes tried on the first seed.
         limited: whether the search ended for want of trials.
+        by_radius: for each λ or radius that was tried, ascending, the best stepsize on the tuning seed and the measure.
     """
 
     setting: Setting
@@ -49,6 +50,7 @@ class Tuned:
     values_after: list[float]
     trials: int
     limited: bool
+    by_radius: tuple[tuple[float, float, float], ...] = ()
 
 
 def tune(
@@ -235,10 +237,14 @@ class _EqualTuning(_Tuning):
     def outcome(self) -> Tuned:
         """Return what was found; all runs for it must be done."""
         found = [search.found for search in self.searches.values()]
-        return self._outcome(
+        outcome = self._outcome(
             self.chosen, best=self.search.found.best, trials=sum(len(f.tried) for f in found),
             limited=any(f.limited for f in found),
         )  # fmt: skip
+        if self.chosen.radius is None:
+            return outcome
+        rows = [(float(s.run.method.radius or 0.0), s.found.best, s.least) for s in self.searches.values()]
+        return dataclasses.replace(outcome, by_radius=tuple(sorted(rows)))
 
     def _search(self, exponent: int) -> _Search:
         """Return the search with λ, or the radius, times a power of ten."""
