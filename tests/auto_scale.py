@@ -20,14 +20,30 @@ def directions(
         steps: list[np.ndarray] = [np.empty(0)] * len(tensors)
         for number, vector in enumerate(vectors):
             y = np.concatenate([np.ravel(tensors[i]) for i in vector])
-            r = math.hypot(*y) / (1.0 if name.startswith("isotropic") else math.sqrt(max(1, y.size)))
+            r = math.hypot(*y) / math.sqrt(max(1, sum(_terms(name, tensors[i]) for i in vector)))
             s, w = states.get(number, (0.0, 0.0))
             if 0.0 < r < math.inf:
                 if w > 0.0:
                     r = min(r, 10.0 * s / math.sqrt(w))
                 s, w = math.sqrt(rho * s**2 + (1.0 - rho) * r**2), rho * w + (1.0 - rho)
                 states[number] = s, w
-            u = npgm.reference(name, scale=kappa * s / math.sqrt(w) if w > 0.0 else 1.0).precondition(y)
-            for i, part in zip(vector, np.split(u, np.cumsum([tensors[i].size for i in vector])[:-1]), strict=True):
+            phi = npgm.reference(name, scale=kappa * s / math.sqrt(w) if w > 0.0 else 1.0)
+            if name.startswith("spectral"):
+                for i in vector:
+                    steps[i] = phi.precondition(_matrix(tensors[i])).reshape(tensors[i].shape)
+                continue
+            ends = np.cumsum([tensors[i].size for i in vector])[:-1]
+            for i, part in zip(vector, np.split(phi.precondition(y), ends), strict=True):
                 steps[i] = part.reshape(tensors[i].shape)
         yield steps
+
+
+def _terms(name: str, tensor: np.ndarray) -> int:
+    """How many terms φ adds up; none that counts if it is isotropic."""
+    if name.startswith("isotropic"):
+        return 0
+    return min(_matrix(tensor).shape) if name.startswith("spectral") else tensor.size
+
+
+def _matrix(tensor: np.ndarray) -> np.ndarray:
+    return tensor.reshape(tensor.shape[0], -1) if tensor.ndim > 1 and tensor.size else tensor.reshape(-1, 1)

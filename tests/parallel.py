@@ -60,7 +60,8 @@ def optimizer(net: nn.Module, **changes: Any) -> NPGM:
     weights = [p for name, p in net.named_parameters() if name.endswith("weight")]
     others = [p for name, p in net.named_parameters() if not name.endswith("weight")]
     options = {"lr": 0.3, "momentum": 0.9, "reference": "isotropic-cosh"} | changes
-    return NPGM([{"params": weights, "weight_decay": 0.1, "scale": 0.5}, {"params": others}], **options)
+    scale = 0.5 if options.get("scale") != "auto" else "auto"
+    return NPGM([{"params": weights, "weight_decay": 0.1, "scale": scale}, {"params": others}], **options)
 
 
 def zero(net: nn.Module, **changes: Any) -> torch.optim.Optimizer:
@@ -94,10 +95,16 @@ RUNS: dict[str, dict[str, Any]] = {
     "skip": {"nonfinite": "skip", "reference": "separable-cosh"},
     "without-momentum": {"momentum": 0.0},
     "spectral": {"reference": "spectral-sqrt"},
-    "spectral-before": {"reference": "spectral-cosh", "momentum_order": "before", "nesterov": True, "relative": 0.1},
+    "spectral-before": {"reference": "spectral-cosh", "momentum_order": "before", "nesterov": True, "scale": 0.1},
+    "auto": {"scale": "auto"},
+    "auto-before": {"scale": "auto", "scope": "tensor", "momentum_order": "before", "foreach": True},
+    "auto-separable": {"scale": "auto", "reference": "separable-log", "nonfinite": "skip"},
+    "auto-separable-global": {"scale": "auto", "reference": "separable-log", "scope": "global"},
+    "auto-spectral": {"scale": "auto", "reference": "spectral-sqrt", "momentum_order": "before", "nesterov": True},
 }
 
 
+APART = ["isotropic", "auto", "auto-separable-global"]
 RUNS_OF_FSDP = {name: {"reference": name} for name in references.names("isotropic", "separable")}
 
 
@@ -216,12 +223,12 @@ def scaled() -> list[Tensor]:
     return full(net)
 
 
-def apart() -> list[Tensor]:
+def apart(**options: Any) -> list[Tensor]:
     """Step on each rank its own part of the parameters, as the stages of a pipeline do, and put them together."""
     net = model()
     rank, world = dist.get_rank(), dist.get_world_size()
     parts = [list(net.parameters())[i::world] for i in range(world)]
-    opt = NPGM(parts[rank], 0.3, 0.9, weight_decay=0.1)
+    opt = NPGM(parts[rank], 0.3, 0.9, weight_decay=0.1, **options)
     opt.process_group = dist.group.WORLD
     for step in range(STEPS):
         net.zero_grad()
@@ -270,7 +277,7 @@ def main(folder: Path) -> None:
     results["nonfinite"] = {policy: nonfinite(policy) for policy in ("propagate", "skip", "raise")}
     results["scaled"] = scaled()
     results["refused"] = refused()
-    results["apart"] = apart()
+    results["apart"] = {name: apart(**options(name)) for name in APART}
     if rank == 0:
         torch.save(results, folder / f"{world}.pt")
     dist.destroy_process_group()

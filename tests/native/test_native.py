@@ -409,7 +409,7 @@ def test_arrays_that_share_memory_move_in_their_order(options):
         ({"kernel": "sine"}, "no fused step for the kernel sine"),
         ({"kernel_parameters": [1.0]}, "no fused step for the kernel cosh with 1 parameters"),
         ({"kernel": "pow"}, "no fused step for the kernel pow with 0 parameters"),
-        ({"factors": [1.0]}, "a separable one none"),
+        ({"factors": [1.0, 2.0, 3.0]}, "a separable one may have none"),
         ({"kernel": "", "factors": [1.0, 2.0, 3.0]}, "one for each tensor"),
     ],
     ids=str,

@@ -49,6 +49,8 @@ def frames(backend, lr, compiled_calls=5, **options):
         {"reference": "isotropic-cosh", "weight_decay": 0.1},
         {"reference": "separable-log", "weight_decay": 0.1, "decoupled_weight_decay": True},
         {"reference": "isotropic-log", "scope": "tensor", "nonfinite": "skip"},
+        {"reference": "isotropic-log", "scale": "auto"},
+        {"reference": "separable-log", "scale": "auto", "nonfinite": "skip"},
     ],
     ids=str,
 )
@@ -61,8 +63,9 @@ def test_a_tensor_learning_rate_compiles_once_and_a_float_twice(options, foreach
 @pytest.mark.slow
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("reference", ["isotropic-cosh", "separable-log"])
-def test_inductor(reference, foreach):
-    options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1}
+@pytest.mark.parametrize("scale", [1.0, "auto"])
+def test_inductor(reference, foreach, scale):
+    options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1, "scale": scale}
     assert frames("inductor", torch.tensor(0.1), **options) == 1
     assert frames("inductor", 0.1, **options) == 2
 
@@ -70,9 +73,11 @@ def test_inductor(reference, foreach):
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize("reference", ["isotropic-cosh", "separable-pow"])
-@pytest.mark.parametrize("momentum_order", ["after", "before"])
-def test_inductor_calls_the_fused_steps(reference, momentum_order):
-    options = {"reference": reference, "fused": True, "weight_decay": 0.1, "momentum_order": momentum_order}
+@pytest.mark.parametrize(
+    "options", [{"momentum_order": "after"}, {"momentum_order": "before"}, {"scale": "auto"}], ids=str
+)
+def test_inductor_calls_the_fused_steps(reference, options):
+    options = {"reference": reference, "fused": True, "weight_decay": 0.1, **options}
     assert frames("inductor", torch.tensor(0.1), **options) == 1
     assert frames("inductor", 0.1, **options) == 2
 

@@ -90,11 +90,12 @@ def test_gradient_scaler_skips_on_all_ranks(results, world):
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_processes_with_other_parameters_take_their_norm_together(results, world):
+@pytest.mark.parametrize("name", parallel.APART)
+def test_processes_with_other_parameters_take_their_norm_together(results, world, name):
     net = parallel.model()
-    opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1)
+    opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1, **parallel.options(name))
     parallel.train(net, opt, range(parallel.STEPS))
-    assert_equal(results[world]["apart"], net.parameters())
+    assert_equal(results[world]["apart"][name], net.parameters())
 
 
 @pytest.mark.parametrize("world", [2, 4])

@@ -173,10 +173,11 @@ class NoSynchronisation(TorchDispatchMode):
     [(name, "global", "skip") for name in references.names("isotropic", "separable")]
     + list(itertools.product(TWO, ["global", "tensor"], ["propagate", "skip"])),
 )
-def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite):
+@pytest.mark.parametrize("scale", [1.0, "auto"])
+def test_a_step_reads_nothing_on_the_host(name, foreach, scope, nonfinite, scale):
     params = parameters()
     options = {"foreach": foreach, "scope": scope, "nonfinite": nonfinite, "weight_decay": 0.1, "capturable": True}
-    optimizer = NPGM(params, torch.tensor(0.1), 0.9, name, **options)
+    optimizer = NPGM(params, torch.tensor(0.1), 0.9, name, scale=scale, **options)
     optimizer.found_inf = torch.tensor(0.0)
     optimizer.grad_scale = torch.tensor(2.0)
     loss(params).backward()
@@ -203,12 +204,11 @@ class NoHost(TorchDispatchMode):
 @pytest.mark.parametrize(
     ("name", "scope", "scale"),
     [(name, "global", 0.5) for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, ["global", "tensor"], [0.5, 2.0])),
+    + list(itertools.product(TWO, ["global", "tensor"], [0.5, 2.0, "auto"])),
 )
 def test_a_step_copies_nothing_from_the_host(name, foreach, scope, scale):
     params = [torch.ones(3, 2, device="meta", requires_grad=True) for _ in range(2)]
-    phi = npgm.reference(name, scale=scale)
-    optimizer = NPGM(params, 0.1, 0.9, phi, 0.1, foreach=foreach, scope=scope, nonfinite="skip")
+    optimizer = NPGM(params, 0.1, 0.9, name, 0.1, scale=scale, foreach=foreach, scope=scope, nonfinite="skip")
     for p in params:
         p.grad = torch.ones_like(p)
     optimizer.param_groups[0]["lr"] = torch.ones(1, device="meta")
@@ -233,11 +233,12 @@ class Launches(TorchDispatchMode):
     [(name, "global", torch.float32) for name in references.names("isotropic", "separable")]
     + list(itertools.product(TWO, ["global", "tensor"], [torch.float32, torch.bfloat16])),
 )
-def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype):
+@pytest.mark.parametrize("scale", [1.0, "auto"])
+def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype, scale):
     counts = []
-    for n in (2, 200):
+    for n in (2, 300):
         params = [torch.ones(3, 2, dtype=dtype, requires_grad=True) for _ in range(n)]
-        options = {"foreach": True, "scope": scope, "nonfinite": "skip", "weight_decay": 0.1}
+        options = {"foreach": True, "scope": scope, "nonfinite": "skip", "weight_decay": 0.1, "scale": scale}
         optimizer = NPGM(params, torch.tensor(0.1), 0.9, name, **options)
         for p in params:
             p.grad = torch.ones_like(p)
@@ -245,7 +246,7 @@ def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype
         with Launches() as launches:
             optimizer.step()
         counts.append(launches.count)
-    assert counts[0] == counts[1] < 200
+    assert counts[0] == counts[1] < 300
 
 
 @pytest.mark.parametrize("foreach", [False, True])

@@ -209,9 +209,9 @@ bool overlaps_itself(Tensors const& tensors) {
 void move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr, double grad_scale,
           int threads) {
     check(tensors);
-    std::size_t const needed = rule.isotropic ? tensors.sizes.size() : 0;
-    if (factors.size() != needed && !(factors.size() == 1 && needed != 0))
-        throw std::invalid_argument("an isotropic step needs one factor, or one for each tensor; a separable one none");
+    std::size_t const count = tensors.sizes.size();
+    if (factors.size() != count && !(factors.size() == 1 && count != 0) && (rule.isotropic || !factors.empty()))
+        throw std::invalid_argument("a step needs one factor, or one for each tensor; a separable one may have none");
     if (!rule.isotropic && !rule.kernel) throw std::invalid_argument("a separable step needs a kernel");
     if (overlaps_itself(tensors))
         throw std::invalid_argument("a parameter, its gradient and its momentum overlap in memory");
@@ -224,9 +224,12 @@ void move(Tensors const& tensors, Rule const& rule, std::span<double const> fact
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
+        double const factor = factors.empty() ? step.scale : factors[factors.size() == 1 ? 0 : tensor];
+        Step own = step;
+        if (!rule.isotropic) own.scale = factor;
         loop(at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
-             tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size,
-             step, factors.empty() ? 0.0 : factors[factors.size() == 1 ? 0 : tensor]);
+             tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size, own,
+             factor);
     });
 }
 

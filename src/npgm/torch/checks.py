@@ -43,10 +43,11 @@ def _name(group: dict[str, Any], i: int, j: int) -> str:
 
 
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
-    if parameter.requires_grad and not group["reference"].startswith("separable") and norms.is_flat_shard(parameter):
+    by_entry = group["reference"].startswith("separable") and group["scale"] != "auto"
+    if parameter.requires_grad and not by_entry and norms.is_flat_shard(parameter):
         return (
             "is a shard of FSDP1, whose whole cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
-            "reference function"
+            "reference function with a number as its scale"
         )
     if gradient is None:
         return None

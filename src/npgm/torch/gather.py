@@ -29,7 +29,8 @@ class Path(Protocol):
 
         Args:
             batch: what to move.
-            factor: by what an isotropic φ multiplies what it is given; None for any other.
+            factor: by what an isotropic φ multiplies what it is given; the λ of any other φ, if that follows the
+                gradients, and else None. One number for all tensors, or one for each.
             keep: without dimensions.
         """
 
@@ -63,9 +64,15 @@ class Batch:
     """Those over which the tensors are sharded; none if this process holds all of them."""
     whole: Sequence[Tensor] = ()
     """What the parameters are parts of, where φ does not act on parts."""
+    scale_rms: Sequence[Tensor] = ()
+    scale_weight: Sequence[Tensor] = ()
+    """Of each parameter if λ follows the gradients; see `npgm.torch.auto_scale.KEYS`."""
     native: Any = None
     """The tensors as the native module takes them, where it is called directly."""
 
+
+Gathered: TypeAlias = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
+"""Of a group, those of its parameters that have gradients, these, the momentum and the two numbers of the scale."""
 
 _Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
@@ -76,6 +83,8 @@ def gather(
     parameters: list[Tensor],
     gradients: list[Tensor],
     momentum: list[Tensor],
+    scale_rms: list[Tensor],
+    scale_weight: list[Tensor],
     grad_scale: Tensor | None,
     whole: Any = None,
 ) -> list[Batch]:
@@ -87,11 +96,13 @@ def gather(
         parameters: those that have gradients.
         gradients: theirs.
         momentum: theirs, empty without.
+        scale_rms, scale_weight: what is known of the scale of each; empty for a fixed λ.
         grad_scale: what the gradients were multiplied by, of one element.
         whole: the result of `npgm.torch.paths.native.whole` for these tensors.
     """
     if whole is not None:
-        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, native=whole)]
+        of_each = ((), (), scale_rms, scale_weight)
+        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, *of_each, native=whole)]
     buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
     use_foreach = options.foreach
     if use_foreach is None:
@@ -99,7 +110,7 @@ def gather(
     use_foreach = use_foreach and isinstance(options.phi, Isotropic | Separable)
     is_spectral = isinstance(options.phi, Spectral)
     members: defaultdict[Any, list[_Local]] = defaultdict(list)
-    wholes: defaultdict[Any, list[Tensor]] = defaultdict(list)
+    places: defaultdict[Any, list[int]] = defaultdict(list)
     for i, (parameter, gradient, buffer) in enumerate(zip(parameters, gradients, buffers, strict=True)):
         process_groups = norms.shard_groups(parameter)
         x, g, m = local(parameter, gradient, buffer)
@@ -115,13 +126,15 @@ def gather(
             path, alone = "triton" if x.device.type == "cuda" else "native", None
         key = (path, process_groups, alone, x.device, x.dtype, None if m is None else m.dtype)
         members[key].append((x, g, m))
-        wholes[key].append(parameter)
+        places[key].append(i)
     batches = []
     for key, locals_ in members.items():
         path, process_groups, *_ = key
         xs, gs, ms = map(list, zip(*locals_, strict=True))
         own = [m for m in ms if m is not None]
-        batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups, wholes[key]))
+        known = (parameters, scale_rms, scale_weight)
+        chosen = [[values[i] for i in places[key]] if values else [] for values in known]
+        batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups, *chosen))
     return batches
 
 

@@ -84,6 +84,13 @@ def over_processes(norm: Norm, process_group: ProcessGroup) -> Norm:
     return over_shards([wide], [(process_group,)])[0]
 
 
+def sum_over_processes(number: int, like: Tensor, process_group: ProcessGroup) -> Tensor:
+    """Return the sum of a number over processes, of the shape and on the device of ``like``."""
+    total = torch.full_like(like, number)
+    dist.all_reduce(total, group=process_group)
+    return total
+
+
 def all_over_processes(flags: Sequence[Tensor], process_group: ProcessGroup) -> Tensor:
     """Return whether all flags of all processes hold, without dimensions."""
     device = _device(flags[0] if flags else torch.empty(0, device="cpu"), process_group)

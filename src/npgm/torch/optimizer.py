@@ -15,8 +15,8 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm.kernels import Cosh, Kernel, Log, Sqrt
 from npgm.references import Isotropic, Reference, Separable, Spectral
-from npgm.torch import checks, fused, norms, options, sharding
-from npgm.torch.gather import gather
+from npgm.torch import auto_scale, checks, fused, norms, options, sharding
+from npgm.torch.gather import Gathered, gather
 from npgm.torch.options import Options
 from npgm.torch.paths import native
 from npgm.torch.step import step
@@ -85,8 +85,8 @@ class NPGM(Optimizer):
             raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
         if isinstance(reference, Reference):
             _refuse_twice(reference, others)
-        given = {"lr": lr, "momentum": momentum, **options.stored(reference), "weight_decay": weight_decay}
-        super().__init__(params, options.checked(options.defaults() | others | given))
+        given = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
+        super().__init__(params, options.checked(options.defaults() | options.stored(reference) | others | given))
         if (process_group := sharding.process_group_of_caller(self)) is not None:
             self.process_group = process_group
 
@@ -111,7 +111,7 @@ class NPGM(Optimizer):
             if (phi := param_group.get("reference")) is not None:
                 if isinstance(phi, Reference):
                     _refuse_twice(phi, param_group)
-                param_group = param_group | options.stored(phi)
+                param_group = {**options.stored(phi), **{k: v for k, v in param_group.items() if k != "reference"}}
                 inherited = inherited | {"kernel_parameters": {}}
                 if not param_group["reference"].startswith(Spectral.lift):
                     inherited = inherited | {name: options.defaults()[name] for name in options.SPECTRAL_ALONE}
@@ -149,9 +149,9 @@ class NPGM(Optimizer):
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         groups, checked = [], True
         for index, (group, read) in enumerate(zip(self.param_groups, self._options(), strict=True)):
-            tensors: tuple[list[Tensor], list[Tensor], list[Tensor]] = ([], [], [])
+            tensors: Gathered = ([], [], [], [], [])
             self._init_group(group, *tensors)
-            whole = native.whole(read, *tensors)
+            whole = native.whole(read, *tensors[:3])
             checked = checked and whole is not None and read.nonfinite != "raise"
             groups.append((index, read, tensors, whole))
         if not checked:
@@ -159,7 +159,7 @@ class NPGM(Optimizer):
         batches = []
         for index, read, tensors, whole in groups:
             batches += gather(index, read, *tensors, grad_scale, whole)
-        seen = step(batches, found_inf, None if self.process_group is None else self._norm_group())
+        seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._norms = seen
         return loss
@@ -177,17 +177,23 @@ class NPGM(Optimizer):
             return torch.tensor(self._norms, dtype=torch.float64, device="cpu")
         return norms.total(self._norms) if self._norms else None
 
-    def _norm_group(self) -> ProcessGroup | None:
-        """The processes that take part in a norm or in the decision whether to move."""
-        shared = (
-            group["nonfinite"] == "skip" or (group["reference"].startswith("isotropic") and group["scope"] == "global")
+    def _norm_group(self) -> tuple[ProcessGroup | None, set[str]]:
+        """The processes that take part in a norm or in the decision whether to move, and the lifts of those norms."""
+        if self.process_group is None:
+            return None, set()
+        shared = {
+            group["reference"].partition("-")[0]
             for group in self.param_groups
-        )
-        return self.process_group if any(shared) else None
+            if options.has_norm(group) and options.scope_of(group) == "global"
+        }
+        asked = shared or any(group["nonfinite"] == "skip" for group in self.param_groups)
+        return self.process_group if asked else None, shared
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, with the momentum in the dtype of ``momentum_dtype``; see `torch.optim.Optimizer`.
+
+        With ``scale="auto"`` each parameter's state holds what is known of the scale of its vector.
 
         Raises:
             TypeError, ValueError: if an option in the checkpoint is not accepted, such as a kernel that is not
@@ -204,10 +210,10 @@ class NPGM(Optimizer):
                     group = own | group  # distributed checkpoints save the options of a group with its parameters
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
-                phi = options.checked_reference({"kernel_parameters": {}, **group})
-                if own is not None and own["params"] and phi != (mine := options.checked_reference(own)):
+                phi = options.described({"kernel_parameters": {}, **group})
+                if own is not None and own["params"] and phi != (mine := options.described(own)):
                     warnings.warn(
-                        f"group {i} goes on with the reference function of the state, {phi!r}, in place of {mine!r}",
+                        f"group {i} goes on with the reference function of the state, {phi}, in place of {mine}",
                         stacklevel=4,
                     )
                 groups.append(group)
@@ -219,10 +225,14 @@ class NPGM(Optimizer):
             ids = itertools.chain.from_iterable(group["params"] for group in saved["param_groups"])
             for group in self.param_groups:
                 for parameter in group["params"]:
-                    momentum = saved["state"].get(next(ids), {}).get("momentum_buffer")
-                    if momentum is not None:
+                    state = saved["state"].get(next(ids), {})
+                    if (momentum := state.get("momentum_buffer")) is not None:
                         dtype = _momentum_dtype(parameter, group["momentum_dtype"])
                         self.state[parameter]["momentum_buffer"] = momentum.to(parameter.device, dtype)
+                    for key, value in auto_scale.new_state(parameter).items():
+                        if key in state:
+                            self.state[parameter][key] = value.copy_(state[key])
+            auto_scale.join(self.state, self.param_groups)
 
         before = self.register_load_state_dict_pre_hook(inspect)
         after = self.register_load_state_dict_post_hook(restore, prepend=True)
@@ -233,7 +243,13 @@ class NPGM(Optimizer):
             after.remove()
 
     def _init_group(
-        self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor], buffers: list[Tensor]
+        self,
+        group: dict[str, Any],
+        params: list[Tensor],
+        grads: list[Tensor],
+        buffers: list[Tensor],
+        scale_rms: list[Tensor],
+        scale_weight: list[Tensor],
     ) -> bool:
         # torch.compile runs a method of this name outside of the graph
         for parameter in group["params"]:
@@ -250,6 +266,17 @@ class NPGM(Optimizer):
                 dtype = _momentum_dtype(params[i], group["momentum_dtype"])
                 buffers[i] = torch.zeros_like(params[i], dtype=dtype, memory_format=torch.preserve_format)
                 states[params[i]]["momentum_buffer"] = buffers[i]
+        if group["scale"] == "auto":
+            missing = [
+                i for i, parameter in enumerate(params) if auto_scale.KEYS[0] not in self.state.get(parameter, ())
+            ]
+            if missing:
+                checks.refuse(self, getattr(self, "found_inf", None))
+            for i in missing:
+                known = auto_scale.shared_state(self.state, self.param_groups, group)
+                self.state[params[i]].update(known or auto_scale.new_state(params[i]))
+            for key, values in zip(auto_scale.KEYS, (scale_rms, scale_weight), strict=True):
+                values += [self.state[parameter][key] for parameter in params]
         return False
 
     def _options(self) -> list[Options]:
@@ -281,11 +308,12 @@ class _Named(NPGM):
         params: ParamsT,
         lr: float | Tensor,
         momentum: float = 0.0,
-        scale: float = 1.0,
+        scale: float | str = 1.0,
         weight_decay: float = 0.0,
         **others: Any,
     ) -> None:
-        super().__init__(params, lr, momentum, self._lift(self._kernel(), scale), weight_decay, **others)
+        name = f"{self._lift.lift}-{self._kernel.key}"
+        super().__init__(params, lr, momentum, name, weight_decay, scale=scale, **others)
 
 
 class IHGD(_Named):
@@ -323,7 +351,8 @@ class SpectralGD(_Named):
 
 
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
-    if twice := {"scale", "kernel_parameters"} & given.keys():
+    twice = {"scale", "kernel_parameters"} & given.keys()
+    if twice - {"scale"} or (twice and given["scale"] != "auto"):
         raise ValueError(f"{min(twice)} is given by the reference {phi!r} already")
 
 

@@ -28,10 +28,11 @@ class Rule(NamedTuple):
     """Of the kernel, in the order of its fields."""
     isotropic: bool
     per_tensor: bool
-    """Whether an isotropic φ sees each tensor by itself."""
+    """Whether each tensor has a norm of its own."""
     before: bool
     """Whether the momentum averages gradients, before the preconditioner."""
     scale: float
+    """λ, 1 where a step is told another one."""
     momentum: float
     coupled_decay: float
     decoupled_decay: float
@@ -78,8 +79,8 @@ def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
     return value
 
 
-def _positive_or_none(name: str, value: Any) -> float | None:
-    return None if value is None else _validate.positive(name, value)
+def _scope(name: str, value: Any) -> str | None:
+    return None if value is None else _validate.choice(name, value, ("global", "group", "tensor"))
 
 
 def _adjustment(name: str, value: Any) -> str | None:
@@ -118,7 +119,20 @@ class Options:
         with ``weights_only=True``.""",
         default="isotropic-cosh",
     )
-    scale: float = _option(_stored, """λ of φ, part of ``reference`` where that is not a name.""", default=1.0)
+    scale: float | str = _option(
+        _stored,
+        """λ of φ, part of ``reference`` where that is not a name; or ``"auto"``, which makes it follow the gradients
+        (docs/auto-scale.md): λ = κ times the running root mean square of the norm of each vector (isotropic), or of the
+        entries or singular values of each tensor (separable, spectral), the present gradient included. The step is
+        then the same for any multiple of the loss.""",
+        default=1.0,
+    )
+    relative_scale: float = _option(_validate.positive, """κ > 0 of ``scale="auto"``.""", default=1.0)
+    scale_decay: float = _option(
+        _validate.fraction,
+        """ρ in [0, 1) of ``scale="auto"``, the decay of its running mean; 0 asks the present gradient alone.""",
+        default=0.99,
+    )
     kernel_parameters: dict[str, float] = _option(
         _stored, """those of the kernel of φ, part of ``reference`` where that is not a name.""", default_factory=dict
     )
@@ -139,12 +153,13 @@ class Options:
         Normalised momentum is of this form (Cutkosky & Mehta 2020; Hübler et al. 2024).""",
         default="after",
     )
-    scope: str = _option(
-        _one_of("global", "group", "tensor"),
-        """the vector whose norm an isotropic φ sees: the gradients of all parameters whose group has an isotropic
-        φ and this scope (``"global"``, as in the paper), those of the group, or each tensor by itself. A separable
-        φ acts on each entry.""",
-        default="global",
+    scope: str | None = _option(
+        _scope,
+        """the vector whose norm an isotropic φ sees, and which has a λ of its own if ``scale="auto"``: the gradients
+        of all parameters whose group has a φ of this lift and this scope (``"global"``, as in the paper), those of the
+        group, or each tensor by itself. None is ``"global"`` for an isotropic φ, and ``"tensor"`` for any other, which
+        it concerns only if ``scale="auto"``.""",
+        default=None,
     )
     nonfinite: str = _option(
         _one_of("propagate", "skip", "raise"),
@@ -171,12 +186,6 @@ class Options:
         """how a spectral φ sees a parameter of more than two axes: as the matrix of its first axis and all others,
         which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
         default="flatten",
-    )
-    relative: float | None = _option(
-        _positive_or_none,
-        """ρ, with which λ of a spectral φ is ρ‖Y‖/√min(m, n), that many times the root mean square of the singular
-        values of the matrix Y that φ is given; then the step does not depend on the scale of the gradient.""",
-        default=None,
     )
     adjust: str | None = _option(
         _adjustment,
@@ -218,16 +227,20 @@ class Options:
     """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
     native: bool = field(init=False)
     """Whether that pass can be one of the native module."""
+    automatic: bool = field(init=False)
+    """Whether λ follows the gradients."""
 
     def __post_init__(self) -> None:
         lift, _, key = self.reference.partition("-")
-        phi = lifts[lift](registry[key](**self.kernel_parameters), self.scale)
+        automatic = self.scale == "auto"
+        phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
+        scope = self.scope or _default_scope(lift)
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
             parameters,
             isotropic=isinstance(phi, Isotropic),
-            per_tensor=isinstance(phi, Isotropic) and self.scope == "tensor",
+            per_tensor=(isinstance(phi, Isotropic) or automatic) and scope == "tensor",
             before=self.momentum_order == "before" and self.momentum != 0.0,
             scale=phi.scale,
             momentum=self.momentum,
@@ -238,7 +251,15 @@ class Options:
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
         known = rule.isotropic or (isinstance(phi, Separable) and kernel in _native.kernels())
         native = fused and known and _native.available()
-        for name, value in (("phi", phi), ("rule", rule), ("tries_fused", fused), ("native", native)):
+        made = {
+            "phi": phi,
+            "rule": rule,
+            "tries_fused": fused,
+            "native": native,
+            "automatic": automatic,
+            "scope": scope,
+        }
+        for name, value in made.items():
             object.__setattr__(self, name, value)
 
     @staticmethod
@@ -272,7 +293,7 @@ def documentation(indent: str) -> str:
     return "\n".join(textwrap.indent(entry.replace("\n", "\n    "), indent).lstrip() for entry in entries)
 
 
-SPECTRAL_ALONE = ("relative", "adjust", "nesterov", "product_dtype")
+SPECTRAL_ALONE = ("adjust", "nesterov", "product_dtype")
 """The options of spectral reference functions, which a group with another one does not inherit."""
 
 
@@ -298,9 +319,29 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{name} is for spectral reference functions, not {phi.name}; it was {group[name]!r}")
     if group["nesterov"] and not group["momentum"]:
         raise ValueError("nesterov needs momentum > 0")
-    if group["relative"] is not None and group["differentiable"]:
-        raise ValueError("relative and differentiable do not go together")
-    return group | stored(phi)
+    if (automatic := group["scale"] == "auto") and group["differentiable"]:
+        raise ValueError("scale='auto' and differentiable do not go together")
+    return group | stored(phi) | ({"scale": "auto"} if automatic else {})
+
+
+def scope_of(group: dict[str, Any]) -> str:
+    """Return the scope of a group, where that says none as well."""
+    return group["scope"] or _default_scope(group["reference"].partition("-")[0])
+
+
+def has_norm(group: dict[str, Any]) -> bool:
+    """Whether the step of a group needs the norm of what φ is given."""
+    return bool(group["reference"].startswith(Isotropic.lift)) or group["scale"] == "auto"
+
+
+def _default_scope(lift: str) -> str:
+    return "global" if lift == Isotropic.lift else "tensor"
+
+
+def described(group: dict[str, Any]) -> str:
+    """Return φ of a group in words, or raise as `checked_reference` does."""
+    phi = checked_reference(group)
+    return repr(phi) if group["scale"] != "auto" else repr(phi).replace(f"scale={phi.scale}", "scale='auto'")
 
 
 def stored(phi: Reference | str) -> dict[str, Any]:
@@ -316,7 +357,11 @@ def stored(phi: Reference | str) -> dict[str, Any]:
 
 
 def checked_reference(group: dict[str, Any]) -> Reference:
-    """Build φ from the entries of a group that stand for it, or raise."""
+    """Build φ from the entries of a group that stand for it, or raise; with λ = 1 where that follows the gradients."""
     if not isinstance(group["kernel_parameters"], dict):
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    return reference(group["reference"], scale=group["scale"], **group["kernel_parameters"])
+    scale = group["scale"]
+    if isinstance(scale, str):
+        _validate.choice("scale", scale, ["auto"])
+        scale = 1.0
+    return reference(group["reference"], scale=scale, **group["kernel_parameters"])

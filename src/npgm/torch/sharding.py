@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from npgm.torch.options import has_norm, scope_of
+
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
@@ -34,7 +36,7 @@ def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
             "be known; use scope='tensor' or a separable reference function"
         )
     for group in optimizer.param_groups:
-        if _is_joint(group) and group["scope"] == "group":
+        if _is_joint(group) and scope_of(group) == "group":
             raise RuntimeError("scope='group' is not supported under ZeroRedundancyOptimizer; use 'global' or 'tensor'")
     result: ProcessGroup = maker.process_group
     return result
@@ -42,9 +44,7 @@ def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
 
 def _is_joint(group: dict[str, Any]) -> bool:
     """Whether a norm is of more than one tensor."""
-    return (
-        bool(group["reference"].startswith("isotropic") and group["scope"] != "tensor") or group["nonfinite"] == "skip"
-    )
+    return (has_norm(group) and scope_of(group) != "tensor") or group["nonfinite"] == "skip"
 
 
 def _maker() -> Any:

@@ -6,7 +6,7 @@ The mathematics is that of `npgm.references`. What differs between the paths is 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import array_api_compat.torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from npgm._array import as_real_array
 from npgm.references import Isotropic
-from npgm.torch import norms
+from npgm.torch import auto_scale, norms
 from npgm.torch.gather import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import native
@@ -29,7 +29,10 @@ as_real_array(torch.empty(0, dtype=torch.float64))
 
 
 def step(
-    batches: Sequence[Batch], found_inf: Tensor | None = None, process_group: ProcessGroup | None = None
+    batches: Sequence[Batch],
+    found_inf: Tensor | None = None,
+    process_group: ProcessGroup | None = None,
+    shared: Collection[str] = (),
 ) -> list[Norm] | float | None:
     """Move the parameters of all groups by one step, in place; return the norms of what isotropic φ were given.
 
@@ -39,32 +42,36 @@ def step(
         batches: what `npgm.torch.gather` makes of each group.
         found_inf: of one element, nonzero if the step is to leave everything as it is.
         process_group: the processes that hold other parameters of the same vector; see `NPGM.process_group`.
+        shared: the lifts of φ of which they take a norm together.
     """
     if process_group is None and native.takes(batches):
         return native.step(batches, found_inf)
     for device in {batch.parameters[0].device.type for batch in batches}:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
-                return step(batches, found_inf, process_group)
+                return step(batches, found_inf, process_group, shared)
     measured = _measure(batches)
-    vectors = _vectors(batches, measured, process_group)
-    factors = _factors(batches, measured, vectors)
+    vectors = _vectors(batches, measured, process_group, shared)
     keep = _keep(batches, measured, found_inf, process_group)
+    factors = _factors(batches, measured, vectors, keep)
     for batch, factor in zip(batches, factors, strict=True):
         batch.path.move(batch, factor, keep)
-    return [vector.norm for vector in vectors]
+    return [vector.norm for vector in vectors if vector.lift == Isotropic.lift]
 
 
 class _Vector(NamedTuple):
-    """The batches whose gradients have one norm, by their places, and that norm."""
+    """The batches whose gradients have one norm, by their places, and that norm; or one batch with many."""
 
+    lift: str
     members: list[int]
     norm: Norm
+    terms: list[int] | Tensor
+    """See `npgm.torch.auto_scale.sizes`."""
 
 
 def _measure(batches: Sequence[Batch]) -> list[Norm | None]:
     """Return the norm of what φ is given, for each batch in which somebody asks for it."""
-    asked = [batch.options.rule.isotropic or batch.options.nonfinite == "skip" for batch in batches]
+    asked = [_has_vector(batch) or batch.options.nonfinite == "skip" for batch in batches]
     some = [batch for batch, is_asked in zip(batches, asked, strict=True) if is_asked]
     parts = [batch.path.measure(batch) for batch in some]
     whole = norms.over_shards(parts, [batch.process_groups for batch in some])
@@ -72,42 +79,85 @@ def _measure(batches: Sequence[Batch]) -> list[Norm | None]:
 
 
 def _vectors(
-    batches: Sequence[Batch], measured: Sequence[Norm | None], process_group: ProcessGroup | None
+    batches: Sequence[Batch],
+    measured: Sequence[Norm | None],
+    process_group: ProcessGroup | None,
+    shared: Collection[str],
 ) -> list[_Vector]:
-    """Return the vectors that the batches with an isotropic φ make up."""
+    """Return the vectors that the batches make up whose φ is isotropic or whose λ follows the gradients."""
     members: defaultdict[Any, list[int]] = defaultdict(list)
-    for i, batch in enumerate(batches):
-        if batch.options.rule.isotropic:
-            scope = batch.options.scope
-            members[scope, {"global": 0, "group": batch.group, "tensor": i}[scope]].append(i)
     if process_group is not None:
-        members["global", 0] += []  # to which others may add
+        for lift in sorted(shared):  # in which order all processes reduce, also those that have nothing to add
+            members[lift, "global", 0] = []
+    for i, batch in enumerate(batches):
+        if _has_vector(batch):
+            scope = batch.options.scope
+            where = {"global": 0, "group": batch.group, "tensor": i}[scope]  # type: ignore[index]
+            members[batch.options.phi.lift, scope, where].append(i)
     vectors = []
-    for (scope, _), places in members.items():
+    for (lift, scope, _), places in members.items():
         norm = norms.together([part for i in places if (part := measured[i]) is not None])
+        counts = [
+            auto_scale.terms(batches[i].options, p) for i in places for p in batches[i].whole or batches[i].parameters
+        ]
+        terms: list[int] | Tensor = counts if scope == "tensor" else [sum(counts)]
         if process_group is not None and scope == "global":
             norm = norms.over_processes(norm, process_group)
-        vectors.append(_Vector(places, norm))
+            if lift != Isotropic.lift:
+                terms = norms.sum_over_processes(sum(counts), norm.largest, process_group)
+        vectors.append(_Vector(lift, places, norm, terms))
     return vectors
 
 
+def _has_vector(batch: Batch) -> bool:
+    return batch.options.rule.isotropic or batch.options.automatic
+
+
 def _factors(
-    batches: Sequence[Batch], measured: Sequence[Norm | None], vectors: Sequence[_Vector]
+    batches: Sequence[Batch], measured: Sequence[Norm | None], vectors: Sequence[_Vector], keep: Tensor | None
 ) -> list[Tensor | None]:
-    """Return, for each batch with an isotropic φ, the numbers by which ∇φ* multiplies what it is given."""
+    """Return the factors of `npgm.torch.gather.Path.move` for each batch, and let λ follow what was measured."""
     factors: list[Tensor | None] = [None] * len(batches)
-    for members, norm in vectors:
-        m = norms.divisor(norm.largest)
+    for vector in vectors:
         made: dict[Any, Tensor] = {}  # each number once, in the dtypes and on the devices of what it multiplies
-        for i in members:
-            phi, part = batches[i].options.phi, measured[i]
-            assert isinstance(phi, Isotropic) and part is not None  # noqa: PT018
-            key = (batches[i].group, part.largest.device, part.largest.dtype)
+        followed: dict[float, Tensor] = {}
+        for i in vector.members:
+            batch, part = batches[i], measured[i]
+            assert part is not None
+            key = (batch.group, part.largest.device, part.largest.dtype)
             if key not in made:
-                factor = phi.factor(array_api_compat.torch, m, norm.ratio) / m
-                made[key] = norms.finite(factor.to(part.largest.device, part.largest.dtype))
+                scale = None
+                if batch.options.automatic:
+                    decay = batch.options.scale_decay
+                    if decay not in followed:
+                        followed[decay] = _followed(batch, vector, keep)
+                    scale = batch.options.relative_scale * followed[decay]
+                made[key] = _factor(batch, vector.norm, scale).to(part.largest.device, part.largest.dtype)
             factors[i] = made[key]
     return factors
+
+
+def _followed(batch: Batch, vector: _Vector, keep: Tensor | None) -> Tensor:
+    """Take what was measured into the state of a vector, or of many, and return the root mean square of each."""
+    n = len(vector.norm.largest)
+    rms, weight = batch.scale_rms[:n], batch.scale_weight[:n]  # the parameters of one vector hold the same
+    norm = Norm(*(value.to(rms[0]) for value in vector.norm))
+    return auto_scale.follow(auto_scale.sizes(norm, vector.terms), rms, weight, batch.options.scale_decay, keep)
+
+
+def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:
+    """Return by what an isotropic φ multiplies what it is given, or the λ of any other."""
+    phi = batch.options.phi
+    if scale is not None and not isinstance(phi, Isotropic):
+        limits = torch.finfo(norms.working_dtype(batch.parameters[0].dtype))
+        return scale.clamp(limits.smallest_normal * limits.eps, limits.max)
+    assert isinstance(phi, Isotropic)
+    m, ratio = norms.divisor(norm.largest), norm.ratio
+    if scale is None:
+        return norms.finite(phi.factor(array_api_compat.torch, m, ratio) / m)
+    m, ratio = m.to(scale), ratio.to(scale)
+    factor: Tensor = phi.factor(array_api_compat.torch, norms.finite(m / scale), ratio) / m
+    return norms.finite(factor)
 
 
 def _keep(

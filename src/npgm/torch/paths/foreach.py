@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
-from npgm.torch.paths.single import held, rate, weight, working
+from npgm.torch.paths.single import cut_off, held, rate, weight, working
 
 if TYPE_CHECKING:
     from npgm.torch.gather import Batch
@@ -22,7 +22,12 @@ def measure(batch: Batch) -> Norm:
     """See `npgm.torch.gather.Path`."""
     ys = gradients(batch)
     if batch.options.rule.before:
-        ys = list(torch._foreach_lerp(_wide(batch, batch.momentum), ys, 1.0 - batch.options.momentum))
+        ys = next_average(batch, ys)
+    return norm(batch, ys)
+
+
+def norm(batch: Batch, ys: list[Tensor]) -> Norm:
+    """Return the norm of what φ is given, or of each tensor of it."""
     zero = ys[0].new_zeros(1)  # the maximum of nothing is an error
     sizes = list(torch._foreach_abs([y if y.numel() else zero for y in ys]))
     largest = torch.stack(torch.ops.aten._foreach_max(sizes))  # which torch.compile knows by this name
@@ -47,6 +52,11 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     if rule.before:
         us = _held(_directions(batch, us, factor), keep)
     advance(batch, us, keep)
+
+
+def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
+    """Return what the momentum is once ``us`` are taken into it."""
+    return list(torch._foreach_lerp(_wide(batch, batch.momentum), us, 1.0 - batch.options.momentum))
 
 
 def average(batch: Batch, us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
@@ -91,10 +101,22 @@ def gradients(batch: Batch) -> list[Tensor]:
 
 def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> list[Tensor]:
     """∇φ* of all of them, which for an isotropic φ are multiples."""
-    if factor is not None:
-        return list(torch._foreach_mul(ys, _of_each(factor, ys)))
-    flat, _ = _flat(ys, batch.parameters, ys[0].dtype)
+    if batch.options.rule.isotropic:
+        return list(torch._foreach_mul(ys, _of_each(factor, ys)))  # type: ignore[arg-type]
+    flat = _flat(ys, batch.parameters, ys[0].dtype)[0] if factor is None else _quotients(batch, ys, factor)
     return _split(batch.options.phi.precondition(flat), batch.parameters)
+
+
+def quotients(batch: Batch, ys: list[Tensor], scales: Tensor) -> list[Tensor]:
+    """Return each y / λ, with finite quotients beyond the largest finite number cut off there."""
+    return _split(_quotients(batch, ys, scales), batch.parameters)
+
+
+def _quotients(batch: Batch, ys: list[Tensor], scales: Tensor) -> Tensor:
+    flat, views = _flat(ys, batch.parameters, ys[0].dtype)
+    infinite = flat.isinf()
+    torch._foreach_div_(views, _of_each(scales, ys))
+    return cut_off(flat, infinite)
 
 
 def _held(us: list[Tensor], keep: Tensor | None) -> list[Tensor]:

@@ -81,7 +81,7 @@ def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[
 def takes(batches: Sequence[Batch]) -> bool:
     """Whether all of a step is one call of the module."""
     for batch in batches:
-        if batch.native is None or batch.options.rule.kernel not in _KERNELS:
+        if batch.native is None or batch.options.automatic or batch.options.rule.kernel not in _KERNELS:
             return False
     return bool(batches)
 

@@ -71,7 +71,11 @@ def _gradient(batch: Batch) -> Tensor:
 
 def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
     """∇φ*(y), which for an isotropic φ is a multiple of y."""
-    u: Tensor = batch.options.phi.precondition(y) if factor is None else y * factor.reshape(())
+    if batch.options.rule.isotropic:
+        return y * factor.reshape(())  # type: ignore[union-attr]
+    if factor is not None:
+        y = cut_off(y / factor.reshape(()), y.isinf())
+    u: Tensor = batch.options.phi.precondition(y)
     return u
 
 
@@ -100,6 +104,12 @@ def largest_of(y: Tensor) -> Tensor:
         return values.new_zeros(1)
     low, high = torch.aminmax(values)  # many times as fast on the CPU as the norm of order infinity
     return torch.maximum(high, -low).reshape(1)
+
+
+def cut_off(quotient: Tensor, infinite: Tensor) -> Tensor:
+    """Return quotients cut off at the largest finite number, except where they are of infinite dividends."""
+    largest = torch.finfo(quotient.dtype).max
+    return torch.where(infinite, quotient, quotient.clamp(-largest, largest))
 
 
 def weight(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:

@@ -21,26 +21,33 @@ if TYPE_CHECKING:
 
 def measure(batch: Batch) -> Norm:
     """See `npgm.torch.gather.Path`."""
-    return foreach.measure(batch)
+    ys = foreach.gradients(batch)
+    if batch.options.rule.before:
+        ys = _ahead(batch, ys, foreach.next_average(batch, ys))
+    return foreach.norm(batch, ys)
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     """See `npgm.torch.gather.Path`."""
-    del factor
-    options, rule = batch.options, batch.options.rule
+    rule = batch.options.rule
     us = [held(y, keep) for y in foreach.gradients(batch)]
     if not rule.before:
-        us = directions(batch, us)
+        us = directions(batch, us, factor)
     if batch.momentum:
-        means = foreach.average(batch, us, keep)
-        us = list(torch._foreach_lerp(us, means, options.momentum)) if options.nesterov else means
+        us = _ahead(batch, us, foreach.average(batch, us, keep))
     if rule.before:
-        us = directions(batch, us)
+        us = directions(batch, us, factor)
     foreach.advance(batch, [held(u, keep) for u in us], keep)
 
 
-def directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
+def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
+    return list(torch._foreach_lerp(us, means, batch.options.momentum)) if batch.options.nesterov else means
+
+
+def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Tensor]:
     """Return ∇φ* of matrices, of which this process holds what it holds of the parameters."""
+    if scales is not None:
+        ys = foreach.quotients(batch, ys, scales)
     if not batch.process_groups:
         return _directions(batch, ys)
     whole = batch.whole
@@ -66,7 +73,7 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     if options.differentiable:
         us = [options.phi.precondition(view) for view in views]
     else:
-        us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
+        us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]

@@ -52,7 +52,8 @@ def move(
 ):
     """Move one block of one tensor: MOMENTUM is its dtype or None, and PRECONDITION is None for an isotropic φ.
 
-    The factors are one for each tensor, or one for all. BEFORE is whether the momentum averages gradients.
+    The factors are one for each tensor, or one for all: those of an isotropic φ, or the λ of a separable one, which is
+    that of the table if they are None. BEFORE is whether the momentum averages gradients.
     """
     moving = True
     if keep is not None:
@@ -67,7 +68,7 @@ def move(
         tensor, start = find(table, n, BLOCK)
         x, gradient, momentum, size = tensor_of(table, n, tensor)
         factor = scale
-        if PRECONDITION is None:
+        if factors is not None:
             factor = narrowed(tl.load(factors + tensor * PER_TENSOR), T)
         numbers = (factor, weight, decay, shrink, gradient_factor, rate)
         # vectors are loaded where both hold
