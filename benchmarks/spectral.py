@@ -61,7 +61,7 @@ def steps() -> None:
 
         def spectral(scale: float, p: list[nn.Parameter] = parameters) -> Callable[[], object]:
             options: dict[str, Any] = {"momentum": 0.95, "momentum_order": "before", "nesterov": True}
-            return npgm.torch.SpectralGD(p, lr=1e-6, relative=scale, **options).step
+            return npgm.torch.SpectralGD(p, lr=1e-6, scale="auto", relative_scale=scale, **options).step
 
         methods = {
             "Muon (bfloat16)": torch.optim.Muon(parameters, lr=1e-6).step,

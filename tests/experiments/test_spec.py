@@ -115,7 +115,7 @@ def test_the_radius_is_the_lambda_that_a_method_has():
     for method, radius in (
         (MethodSpec("a", "npgm", {"lr": 1.0}, phi), 2.0),
         (MethodSpec("a", "npgm", {"lr": 1.0}, {"name": "spectral-sqrt"}), 1.0),
-        (MethodSpec("a", "npgm", {"lr": 1.0, "relative": 0.1}, phi), 0.1),
+        (MethodSpec("a", "npgm", {"lr": 1.0, "scale": "auto", "relative_scale": 0.1}, phi), 0.1),
         (MethodSpec("a", "sgd", {"lr": 1.0, "clip": 3.0}), 3.0),
         (MethodSpec("a", "sgd", {"lr": 1.0}), None),
     ):

@@ -75,7 +75,7 @@ class MethodSpec:
         """The option that is the radius, None if that is the scale of φ."""
         if self.reference is None:
             return "clip"
-        return next((name for name in ("relative", "relative_scale") if name in self.options), None)
+        return "relative_scale" if "relative_scale" in self.options else None
 
     @property
     def identity(self) -> list[Any]:

@@ -1,1 +1,0 @@
-"""Every solver on suites of smooth problems, by the evaluations that each takes."""
