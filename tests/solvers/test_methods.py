@@ -89,6 +89,33 @@ def test_nesterov_is_the_textbook_recursion():
     np.testing.assert_allclose(run("nesterov", 40, lr=0.02), x, rtol=1e-12)
 
 
+def test_nesterov_restarts_where_a_step_goes_uphill():
+    curvatures = np.geomspace(1.0, 1e4, 30)
+
+    def quadratic(x):
+        return 0.5 * np.sum(curvatures * x**2, axis=-1), curvatures * x
+
+    options = {"lr": 1e-4, "tol": 1e-6, "maxiter": 20_000}
+    start = np.stack([np.ones(30), np.linspace(1.0, 2.0, 30)])
+    plain, restarted = (
+        npgm.minimize(quadratic, start, method="nesterov", batch=True, restart=restart, **options)
+        for restart in (False, True)
+    )
+    assert restarted.success.all()
+    assert (3 * restarted.nit < plain.nit).all()
+    for row, nit in zip(start, restarted.nit, strict=True):
+        y, t, x, steps = row, 1.0, row, 0
+        while np.linalg.norm(curvatures * x) > 1e-6:
+            following = x - 1e-4 * curvatures * x
+            if np.dot(curvatures * x, following - y) > 0.0:
+                t = 1.0
+            after = (1 + np.sqrt(1 + 4 * t**2)) / 2
+            x, y, t, steps = following + (t - 1) / after * (following - y), following, after, steps + 1
+        assert steps == nit
+    with pytest.raises(TypeError, match="restart must be True or False, not 1"):
+        npgm.minimize(quadratic, start, method="nesterov", lr=0.1, restart=1)
+
+
 def test_adgd_is_malitsky_and_mishchenko_algorithm_1():
     before, lam, theta = START, 1e-6, np.inf
     x = before - lam * grad(before)

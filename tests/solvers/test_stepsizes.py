@@ -252,3 +252,13 @@ def test_defaults_minimise_every_problem_of_the_package(key):
     res = npgm.minimize(problem, problem.start)
     assert res.success
     assert res.nfev <= 100
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_defaults_minimise_the_problems_of_the_paper(seed):
+    rng = np.random.default_rng(seed)
+    factorization = npgm.problems.MatrixFactorization(rng.poisson(1.0, (60, 40)).astype(float), 5)
+    retrieval = npgm.problems.PhaseRetrieval.random(200, 60, seed)
+    for problem, start in ((factorization, factorization.start(seed)), (retrieval, rng.normal(5.0, 0.5, 200))):
+        assert npgm.minimize(problem, start).success

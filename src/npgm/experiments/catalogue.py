@@ -1,7 +1,8 @@
 """The experiments: the TOML files of `specs`, of installed packages and of users, read and checked.
 
 What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
-a text by what its ``dataset`` is, and there its ``curvature`` may be measured.
+a text by what its ``dataset`` is, and there its ``curvature`` may be measured. A ``suite`` among the settings makes a
+contest.
 """
 
 from __future__ import annotations
@@ -95,6 +96,10 @@ def _kind(content: dict[str, Any]) -> type[Experiment]:
             return CurvatureExperiment
         of_text = isinstance(data.registry.get(str(content.get("dataset"))), data.Text)
         return TextExperiment if of_text else ImageExperiment
+    if "suite" in content.get("settings", {}):
+        from npgm.experiments.contest.experiment import ContestExperiment
+
+        return ContestExperiment
     from npgm.experiments.solving.experiment import SolvingExperiment
 
     return SolvingExperiment

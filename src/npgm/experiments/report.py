@@ -10,6 +10,8 @@ import numpy as np
 import polars as pl
 
 from npgm.experiments import figures
+from npgm.experiments.contest import report as contest_report
+from npgm.experiments.contest.experiment import ContestExperiment
 from npgm.experiments.page import table, write
 from npgm.experiments.results import Results
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
@@ -29,8 +31,11 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     pictures = []
     if not results.none:
-        pictures.append(folder / "convergence.svg")
-        figures.convergence(experiment, results.frame, pictures[0])
+        pictures.append(folder / f"{_picture(experiment)}.svg")
+        if isinstance(experiment, ContestExperiment):
+            contest_report.profiles(experiment, results.summary, pictures[0])
+        else:
+            figures.convergence(experiment, results.frame, pictures[0])
         if _measures_sharpness(experiment):
             pictures.append(folder / "sharpness.svg")
             figures.sharpness(experiment, results.frame, pictures[1])
@@ -60,6 +65,17 @@ def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
     return isinstance(experiment, SolvingExperiment) and experiment.sharpness_points > 0
 
 
+def _picture(experiment: Experiment) -> str:
+    return "profiles" if isinstance(experiment, ContestExperiment) else "convergence"
+
+
+def _caption(experiment: Experiment) -> str:
+    if isinstance(experiment, ContestExperiment):
+        return contest_report.CAPTION
+    shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
+    return f"{shown} against {experiment.clock}s and seconds; {averaged(experiment)}"
+
+
 def _sections(results: Results) -> Iterable[str]:
     experiment, preset = results.experiment, results.preset
     arguments = f"{experiment.argument} --preset {preset}"
@@ -76,8 +92,7 @@ def _sections(results: Results) -> Iterable[str]:
     elif results.missing:
         yield f"**{results.missing} runs of this preset are not done; what follows is of the others.**"
     if not results.none:
-        shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
-        yield f"![{shown} against {experiment.clock}s and seconds; {averaged(experiment)}](convergence.svg)"
+        yield f"![{_caption(experiment)}]({_picture(experiment)}.svg)"
     yield "## Claims"
     if experiment.claims:
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
@@ -88,6 +103,8 @@ def _sections(results: Results) -> Iterable[str]:
         yield "The paper states no result of it in words." if experiment.source else "None is made."
     if not results.none:
         yield from _measured(experiment, results.summary)
+    if not results.none and isinstance(experiment, ContestExperiment):
+        yield from contest_report.sections(experiment, results.summary, results.frame)
     if not results.none and experiment.first_steps:
         yield "## Curvature\n\n" + _curvature(experiment, results.frame)
         yield "![‖∇²f‖ and L_a against ‖∇f‖](curvature.svg)"

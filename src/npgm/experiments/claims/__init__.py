@@ -5,7 +5,7 @@ arguments. To add one, decorate it in a module of this folder with `register` or
 here.
 """
 
-from npgm.experiments.claims import accuracy, losses, speed, stability
+from npgm.experiments.claims import accuracy, contest, losses, speed, stability
 from npgm.experiments.claims.base import (
     VERDICTS,
     Check,
@@ -19,5 +19,5 @@ from npgm.experiments.claims.base import (
     validate,
 )
 
-__all__ = ["VERDICTS", "Check", "Verdict", "accuracy", "against_all", "combined", "decide", "each_setting", "losses",
-           "register", "registry", "speed", "stability", "validate"]  # fmt: skip
+__all__ = ["VERDICTS", "Check", "Verdict", "accuracy", "against_all", "combined", "contest", "decide", "each_setting",
+           "losses", "register", "registry", "speed", "stability", "validate"]  # fmt: skip
