@@ -95,7 +95,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "skip": {"nonfinite": "skip", "reference": "separable-cosh"},
     "without-momentum": {"momentum": 0.0},
     "spectral": {"reference": "spectral-sqrt"},
-    "spectral-before": {"reference": "spectral-cosh", "momentum_order": "before", "nesterov": True, "scale": 0.1},
+    "spectral-before": {"reference": "spectral-cosh", "momentum_order": "before", "nesterov": True, "relative": 0.1},
     "auto": {"scale": "auto"},
     "auto-before": {"scale": "auto", "scope": "tensor", "momentum_order": "before", "foreach": True},
     "auto-separable": {"scale": "auto", "reference": "separable-log", "nonfinite": "skip"},

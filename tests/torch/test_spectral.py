@@ -114,12 +114,23 @@ def test_matrices_of_one_shape_are_independent_and_nan_stays():
     assert precondition(phi, [infinite])[0].isnan().all()
 
 
+def test_a_relative_scale_follows_the_matrix():
+    y = matrix(6, 9)
+    scale = 0.1 * float(torch.linalg.matrix_norm(y)) / 6**0.5
+    phi = npgm.Spectral(npgm.Cosh())
+    for size in (1e-30, 1.0, 1e30):
+        got = precondition(phi, [size * y], relative=0.1)[0]
+        assert error(got, npgm.Spectral(npgm.Cosh(), scale), y) <= 1e-12
+    assert not precondition(phi, [torch.zeros(3, 4)], relative=0.1)[0].any()
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda phi, y: precondition("spectral-sqrt", [y]), "must be a spectral reference function"),
         (lambda phi, y: precondition(phi, [y[0]]), "two axes or more"),
         (lambda phi, y: precondition(phi, [y], method="svd"), "unknown method 'svd'; accepted: auto, eigen, products"),
+        (lambda phi, y: precondition(phi, [y], relative=0.0), "relative must be positive"),
         (lambda phi, y: precondition(npgm.Spectral(npgm.Cosh()), [y], method="products"), "for the kernels sqrt"),
     ],
 )
@@ -146,6 +157,7 @@ def as_matrices(x, form):
     {"momentum": 0.0},
     {"adjust": "aspect"},
     {"adjust": "rms", "matrix_form": "stack"},
+    {"relative": 0.3},
     {"decoupled_weight_decay": True, "maximize": True},
     {"foreach": False},
 ], ids=str)  # fmt: skip
@@ -167,7 +179,8 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
             return y
         view = as_matrices(y, form)
         rows, columns = view.shape[-2:] if view.ndim > 1 else (view.size, 1)
-        u = npgm.reference(f"spectral-{kernel}", scale=0.5).precondition(view).reshape(y.shape)
+        scale = 0.3 * np.linalg.norm(y) / min(rows, columns) ** 0.5 if "relative" in options else 0.5
+        u = npgm.reference(f"spectral-{kernel}", scale=scale).precondition(view).reshape(y.shape)
         a = {"aspect": max(1, rows / columns) ** 0.5, "rms": 0.2 * max(rows, columns) ** 0.5}
         return a.get(options.get("adjust"), 1.0) * u
 
@@ -190,13 +203,13 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
 
 def test_state_is_saved_and_restored_as_plain_values():
     params = [nn.Parameter(matrix(4, 3).float())]
-    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", scale="auto")
+    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", relative=0.1)
     params[0].grad = matrix(4, 3, seed=1).float()
     optimizer.step()
-    other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5, scale="auto")
+    other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5)
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     group = other.param_groups[0]
-    assert (group["reference"], group["adjust"], group["scale"]) == ("spectral-sqrt", "rms", "auto")
+    assert (group["reference"], group["adjust"], group["relative"]) == ("spectral-sqrt", "rms", 0.1)
     for one in (optimizer, other):
         one.param_groups[0]["params"][0].grad = matrix(4, 3, seed=2).float()
         one.step()
@@ -208,12 +221,10 @@ def test_state_is_saved_and_restored_as_plain_values():
     [
         ({"reference": "spectral-sqrt", "fused": True}, "has no step for"),
         ({"reference": "spectral-sqrt", "adjust": "muon"}, "unknown adjust 'muon'; accepted: aspect, rms"),
+        ({"reference": "spectral-sqrt", "relative": 0.0}, "relative must be positive"),
         ({"reference": "spectral-sqrt", "nesterov": True}, "nesterov needs momentum"),
         ({"reference": "spectral-sqrt", "matrix_form": "conv"}, "unknown matrix_form 'conv'"),
-        (
-            {"reference": "isotropic-cosh", "nesterov": True, "momentum": 0.9},
-            "nesterov is for spectral reference functions",
-        ),
+        ({"reference": "isotropic-cosh", "relative": 0.1}, "relative is for spectral reference functions"),
         ({"reference": "separable-cosh", "adjust": "rms"}, "adjust is for spectral reference functions"),
     ],
 )
@@ -286,14 +297,14 @@ def test_convolutions_and_stacks_are_accepted_in_any_dtype_and_keep_it():
             assert deviation.abs().max() <= max(4 * torch.finfo(dtype).eps, 1e-4)
 
 
-def test_a_clipped_gradient_is_the_same_direction_under_a_scale_that_follows():
+def test_a_clipped_gradient_is_the_same_direction_under_a_relative_scale():
     moved = []
     for clip in (None, 1e-3):
         parameter = nn.Parameter(torch.zeros(4, 6))
         parameter.grad = matrix(4, 6).float() * 100
         if clip:
             nn.utils.clip_grad_norm_([parameter], clip)
-        SpectralGD([parameter], lr=0.1, scale="auto", relative_scale=0.1).step()
+        SpectralGD([parameter], lr=0.1, relative=0.1).step()
         moved.append(parameter.detach())
     torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-6)
 
@@ -339,10 +350,10 @@ def test_autograd_goes_through_a_differentiable_step():
 
 def test_a_group_with_another_reference_does_not_inherit_what_is_spectral_alone():
     groups = [{"params": [nn.Parameter(torch.ones(3, 2))]}, {"params": [nn.Parameter(torch.ones(3))], "reference": "separable-cosh"}]  # fmt: skip
-    optimizer = SpectralGD(groups, lr=0.1, momentum=0.9, adjust="rms", nesterov=True)
-    assert [group["adjust"] for group in optimizer.param_groups] == ["rms", None]
+    optimizer = SpectralGD(groups, lr=0.1, momentum=0.9, relative=1e-3, adjust="rms", nesterov=True)
+    assert [group["relative"] for group in optimizer.param_groups] == [1e-3, None]
     assert [group["nesterov"] for group in optimizer.param_groups] == [True, False]
-    with pytest.raises(ValueError, match="adjust is for spectral reference functions"):
+    with pytest.raises(ValueError, match="relative is for spectral reference functions"):
         optimizer.add_param_group(
-            {"params": [nn.Parameter(torch.ones(1))], "reference": "separable-cosh", "adjust": "rms"}
+            {"params": [nn.Parameter(torch.ones(1))], "reference": "separable-cosh", "relative": 0.1}
         )

@@ -79,6 +79,10 @@ def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
     return value
 
 
+def _positive_or_none(name: str, value: Any) -> float | None:
+    return None if value is None else _validate.positive(name, value)
+
+
 def _scope(name: str, value: Any) -> str | None:
     return None if value is None else _validate.choice(name, value, ("global", "group", "tensor"))
 
@@ -187,6 +191,13 @@ class Options:
         which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
         default="flatten",
     )
+    relative: float | None = _option(
+        _positive_or_none,
+        """ρ, with which λ of a spectral φ is ρ‖Y‖/√min(m, n), that many times the root mean square of the singular
+        values of the matrix Y that φ is given. It is ``scale="auto"`` without a memory: with ``relative_scale=ρ`` and
+        ``scale_decay=0``, where that allows λ to grow more than tenfold in a step, and of each matrix of a stack.""",
+        default=None,
+    )
     adjust: str | None = _option(
         _adjustment,
         """by what the direction of a spectral φ is multiplied: ``"aspect"``, √max(1, rows/columns), or ``"rms"``,
@@ -293,7 +304,7 @@ def documentation(indent: str) -> str:
     return "\n".join(textwrap.indent(entry.replace("\n", "\n    "), indent).lstrip() for entry in entries)
 
 
-SPECTRAL_ALONE = ("adjust", "nesterov", "product_dtype")
+SPECTRAL_ALONE = ("relative", "adjust", "nesterov", "product_dtype")
 """The options of spectral reference functions, which a group with another one does not inherit."""
 
 
@@ -319,8 +330,12 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
                 raise ValueError(f"{name} is for spectral reference functions, not {phi.name}; it was {group[name]!r}")
     if group["nesterov"] and not group["momentum"]:
         raise ValueError("nesterov needs momentum > 0")
-    if (automatic := group["scale"] == "auto") and group["differentiable"]:
-        raise ValueError("scale='auto' and differentiable do not go together")
+    automatic = group["scale"] == "auto"
+    for name, follows in (("scale='auto'", automatic), ("relative", group["relative"] is not None)):
+        if follows and group["differentiable"]:
+            raise ValueError(f"{name} and differentiable do not go together")
+    if automatic and group["relative"] is not None:
+        raise ValueError("relative and scale='auto' each say what λ is; give one of them")
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 

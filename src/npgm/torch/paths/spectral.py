@@ -73,7 +73,7 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     if options.differentiable:
         us = [options.phi.precondition(view) for view in views]
     else:
-        us = precondition(options.phi, views, dtype=options.product_dtype)
+        us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]

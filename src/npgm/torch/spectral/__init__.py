@@ -25,6 +25,7 @@ def precondition(
     phi: Spectral,
     matrices: Sequence[Tensor],
     *,
+    relative: float | None = None,
     method: str = "auto",
     dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
@@ -36,6 +37,7 @@ def precondition(
     Args:
         phi: φ.
         matrices: of shape (..., m, n) each, in any dtypes and on any devices; axes before the last two are a batch.
+        relative: ρ > 0; in place of that of φ, λ is ρ times the root mean square of the singular values of each matrix.
         method: ``"eigen"`` by the eigenvalues of the Gram matrix, for any kernel; ``"products"`` by matrix products
             alone, without waiting for a device, for the kernels sqrt, logx2 and artanh, with λ at least a thousandth of
             the Frobenius norm; ``"auto"`` by products on accelerators for kernels that have them.
@@ -46,6 +48,8 @@ def precondition(
     """
     if not isinstance(phi, Spectral):
         raise TypeError(f"phi must be a spectral reference function, not {phi!r}")
+    if relative is not None:
+        relative = _validate.positive("relative", relative)
     _validate.choice("method", method, METHODS)
     if method == "products" and not isinstance(phi.kernel, by_products.KERNELS):
         raise ValueError(f"method 'products' is for the kernels sqrt, logx2 and artanh, not {phi.kernel!r}")
@@ -59,7 +63,7 @@ def precondition(
     for (_, _, working, _), members in same.items():
         wide = [_wide(matrices[i]).to(working) for i in members]
         joined = torch.cat([y.reshape(y.shape[:-2].numel(), *y.shape[-2:]) for y in wide])
-        done = _precondition(phi, joined, method, dtype) if joined.numel() else joined
+        done = _precondition(phi, joined, relative, method, dtype) if joined.numel() else joined
         for i, part in zip(members, torch.split(done, [y.shape[:-2].numel() for y in wide]), strict=True):
             y = matrices[i]
             u = part.reshape(_wide(y).shape)
@@ -72,12 +76,16 @@ def _wide(y: Tensor) -> Tensor:
     return y if y.shape[-2] <= y.shape[-1] else y.mT
 
 
-def _precondition(phi: Spectral, y: Tensor, method: str, dtype: torch.dtype | None) -> Tensor:
+def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
     m = divisor(y.abs().amax((-2, -1)))
     z = y / m[:, None, None]
     finite = torch.isfinite(z).all(-1).all(-1)
     z = torch.where(finite[:, None, None], z, 0.0)
-    q = m.double() / phi.scale
+    if relative is None:
+        q = m.double() / phi.scale
+    else:
+        size = torch.linalg.matrix_norm(z).double()
+        q = z.shape[-2] ** 0.5 / (relative * torch.where(size > 0, size, 1.0))
     products = method == "products" or (method == "auto" and y.device.type != "cpu")
     if products and isinstance(phi.kernel, by_products.KERNELS):
         u = by_products.precondition(phi.kernel, z, q, dtype=dtype)
