@@ -198,7 +198,13 @@ def show_kernels(
 
 @app.command()
 def certify(
-    problem: Annotated[str, typer.Argument(help=f"One of: {', '.join([*sorted(problems.registry), *ESTIMATED])}.")],
+    problem: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join([*sorted(problems.registry), *ESTIMATED])}.",
+            autocompletion=lambda: [*sorted(problems.registry), *ESTIMATED],
+        ),
+    ],
     reference: Annotated[str | None, typer.Option(help="The reference function, such as isotropic-cosh.")] = None,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "npgm",
     lr: Annotated[float | None, typer.Option(help="γ; by default the largest that a theorem allows.")] = None,
@@ -324,13 +330,14 @@ def list_data() -> None:
     table = _table("name", "in the cache", "what it is", wrapped=("what it is",))
     for key, dataset in sorted(registry.items()):
         cached = (cache_dir() / f"{key}.npz").is_file()
-        table.add_row(key, "yes" if cached else "no", (dataset.__doc__ or "").partition("\n")[0])
+        what = (dataset.__doc__ or "").partition("\n")[0].replace("`", "")
+        table.add_row(key, "yes" if cached else "no", what)
     console.print(table)
 
 
 @data.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="The data set.")],
+    name: Annotated[str, typer.Argument(help="The data set.", autocompletion=lambda: [*registry])],
     folder: Annotated[Path | None, typer.Option(help="A folder that holds the data set's files.")] = None,
 ) -> None:
     """Get a data set into the cache and verify it."""
