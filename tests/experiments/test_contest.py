@@ -101,6 +101,15 @@ def test_a_scale_is_tuned_relative_to_the_first_gradient():
     assert contend("npgm", fixed, problem, limit=10_000, trial=1, tol=1e-6).relative == record.relative
 
 
+def test_a_flat_place_above_the_start_does_not_count():
+    def fun(x):
+        return math.log1p(float(x @ x)), 2.0 * x / (1.0 + float(x @ x))
+
+    far = contend("gd", {"lr": 1e9}, ContestProblem("c", fun, np.ones(1)), limit=20, trial=20, tol=1e-6)
+    assert min(far.relative) < 1e-6
+    assert far.status == "MAXITER"
+
+
 def test_a_method_that_always_diverges_has_failed():
     problem = ContestProblem("cliff", lambda x: (math.nan if x[0] != 1.0 else 1.0, np.ones(1)), np.ones(1))
     record = contend("gdm", {"lr": "tuned"}, problem, limit=10, trial=10, tol=1e-6)

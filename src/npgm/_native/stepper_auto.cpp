@@ -182,6 +182,7 @@ private:
         lr = 0.03 * extent / one_if_zero(u);
         newton.factor = 0.1 * extent / one_if_zero(row.norm);
         budget = std::min(o.first, double(size));
+        block = o.block;
         window.fill(row.f);
     }
 
@@ -231,15 +232,16 @@ private:
             return;
         }
         block_best = std::min(block_best, now);
-        bool const block_ends = std::fmod(steps, o.block) == 0.0;
-        bool const back = (finite && secant > o.sharper * curvatures.largest()) ||
-                          (block_ends && block_best > o.progress * last_best) || rejections >= o.rejections ||
-                          radius < o.shortest * extent;
+        bool const block_ends = std::fmod(steps, block) == 0.0;
+        bool const slow = block_ends && block_best > o.progress * last_best;
+        bool const back = (finite && secant > o.sharper * curvatures.largest()) || slow ||
+                          rejections >= o.rejections || radius < o.shortest * extent;
         if (block_ends) {
             last_best = block_best;
             block_best = infinity;
         }
         if (!back) return;
+        if (slow) block *= 2.0;
         finishing = false;
         steps = momentum = 0.0;
         budget = std::min(o.later, double(size));
@@ -256,7 +258,7 @@ private:
     Record window, norms, curvatures, lengths;
     double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0, curvature = 0.0;
     double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
-    double steps = 0.0, budget = 0.0, block_best = infinity, last_best = 0.0;
+    double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
     bool finishing = false, may_settle = true;
 };
 

@@ -64,7 +64,7 @@ class _EndError(Exception):
 def contend(
     method: str, options: dict[str, Any], problem: ContestProblem, *, limit: int, trial: int, tol: float
 ) -> Record:
-    """Run a method on a problem until ‖∇f(x)‖ <= tol ‖∇f(x⁰)‖.
+    """Run a method on a problem until ‖∇f(x)‖ <= tol ‖∇f(x⁰)‖, with f(x) <= f(x⁰): losses may be flat far away, too.
 
     Args:
         method: a key of `npgm.solvers.registry`, or ``"scipy"``.
@@ -130,7 +130,7 @@ def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: i
         record.fun.append(float(f))
         record.relative.append(norm / first)
         record.seconds.append(time.perf_counter() - start)
-        if norm <= tol * first:
+        if norm <= tol * first and record.fun[-1] <= record.fun[0]:
             record.status = Status.CONVERGED.name
             raise _EndError
         if len(record.relative) >= limit:

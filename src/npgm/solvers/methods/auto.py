@@ -47,6 +47,8 @@ class State(NamedTuple):
     """The secants of its last steps, 0 where there are fewer."""
     lengths: Array
     """Their lengths."""
+    block: Array
+    """The quasi-Newton steps of a block."""
     block_best: Array
     """The least ‖∇f‖ in the present block of quasi-Newton steps."""
     last_best: Array
@@ -62,7 +64,8 @@ FIRST, LATER = 150, 100
 SETTLED = 1e-4
 """It ends early, once, when its last 10 gradients have fallen below this share of the first."""
 BLOCK, PROGRESS = 40, 0.3
-"""Quasi-Newton steps end where the least ‖∇f‖ of so many is no less than this share of that of those before,"""
+"""Quasi-Newton steps end where the least ‖∇f‖ of a block of so many, twice as many after each such end, is no less than
+this share of that of the block before,"""
 SHARPER, REJECTIONS, SHORTEST = 1.2, 8, 1e-18
 """where a secant exceeds the heavy ball's largest by this factor, after so many rejections in a row, or where the trust
 region has shrunk to this share of the start."""
@@ -162,6 +165,7 @@ class Auto(Method):
             norms=record(10, xp.inf),
             curvatures=record(30, 0.0),
             lengths=record(30, 0.0),
+            block=zero + BLOCK,
             block_best=zero + xp.inf,
             last_best=zero,
             first_norm=start.grad_norm,
@@ -208,13 +212,14 @@ class Auto(Method):
         finish = ~finishing & ((steps >= state.budget) | settled) & (longest > 0.0)
 
         block_best = xp.minimum(state.block_best, norm)
-        block_ends = finishing & (steps % BLOCK == 0.0)
-        back = finishing & (
+        block_ends = finishing & (steps % state.block == 0.0)
+        slow = block_ends & (block_best > PROGRESS * state.last_best)
+        stuck = (
             (trial.finite & (trial.curvature(xp) > SHARPER * sharpest))
-            | (block_ends & (block_best > PROGRESS * state.last_best))
             | (region.rejections >= REJECTIONS)
             | (region.radius < SHORTEST * state.extent)
         )
+        back = slow | (finishing & stuck)
         zero = xp.zeros_like(longest)
         fresh = RegionState(2.0 * lengths[:, -1:], longest, zero)
         change = finish | back
@@ -232,6 +237,7 @@ class Auto(Method):
             norms=xp.where(back, xp.full_like(norms, xp.inf), norms),
             curvatures=curvatures,
             lengths=lengths,
+            block=xp.where(slow, 2.0 * state.block, state.block),
             block_best=xp.where(finish | block_ends, zero + xp.inf, block_best),
             last_best=xp.where(finish, norm, xp.where(block_ends, block_best, state.last_best)),
             first_norm=state.first_norm,
