@@ -40,6 +40,7 @@ Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
 
 SCOPES = ("global", "tensor")
 MOMENTUM_ORDERS = ("after", "before")
+LR_LIKE = ("paper", "sgd")
 
 OUTLIER = 10.0
 """A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
@@ -145,6 +146,7 @@ def npgm(
     scope: str | None = None,
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
+    lr_like: str = "paper",
 ) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
 
@@ -165,6 +167,8 @@ def npgm(
         mask: which parameters decay, as in `optax.add_decayed_weights`.
         accumulator_dtype: the dtype of m; by default that of the parameters.
         scope, relative_scale, scale_decay: see `scale_by_preconditioner`.
+        lr_like: what ``learning_rate`` means: γ of Algorithm 1; or ``"sgd"``, that of `optax.sgd`, with which small
+            gradients make its steps: x ← x - γ λ m / (h*''(0) (1-β)).
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
@@ -184,8 +188,25 @@ def npgm(
         scale_by_preconditioner(reference, scale, scope=scope, relative_scale=relative_scale, scale_decay=scale_decay)
     ]
     parts.insert(1 if _validate.choice("momentum_order", momentum_order, MOMENTUM_ORDERS) == "after" else 0, average)
-    parts.insert(2 if decoupled_weight_decay else 0, decay)
+    if _validate.choice("lr_like", lr_like, LR_LIKE) == "sgd":
+        parts.append(optax.scale(_multiple(_built(reference), scale, momentum)))
+    parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
     return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
+
+
+def _multiple(phi: Reference, scale: Scale, momentum: Any) -> Any:
+    """Return what makes ∇φ* of small gradients, averaged, those of `optax.sgd` with the same momentum."""
+    if isinstance(scale, str):
+        raise ValueError(
+            "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
+        )
+    if not 0.0 < phi.curvature_at_zero < math.inf:
+        raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
+    return (
+        (phi.scale if scale is None else scale)
+        / phi.kernel.curvature_at_zero
+        / (1.0 - (0.0 if momentum is None else momentum))
+    )
 
 
 def _named(name: str, reference: str, summary: str) -> Callable[..., optax.GradientTransformationExtraArgs]:
@@ -204,6 +225,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         scope: str | None = None,
         relative_scale: jax.typing.ArrayLike = 1.0,
         scale_decay: jax.typing.ArrayLike = 0.99,
+        lr_like: str = "paper",
     ) -> optax.GradientTransformationExtraArgs:
         return npgm(
             learning_rate,
@@ -218,6 +240,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             scope=scope,
             relative_scale=relative_scale,
             scale_decay=scale_decay,
+            lr_like=lr_like,
         )
 
     make.__name__ = make.__qualname__ = name

@@ -261,3 +261,26 @@ def test_differentiates_at_zero():
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("momentum", [None, 0.9])
+@pytest.mark.parametrize("order", ["after", "before"])
+@pytest.mark.parametrize("name", ["isotropic-log", "separable-logx2"])
+def test_with_lr_like_sgd_small_gradients_take_the_steps_of_sgd(name, order, momentum):
+    decayed = {"weight_decay": 0.1, "decoupled_weight_decay": True}
+    own = make(0.1, momentum, name, scale=1e8, lr_like="sgd", momentum_order=order, **decayed)
+    other = optax.sgd(0.1, momentum)
+    x = jnp.ones(3)
+    states = [one.init(x) for one in (own, other)]
+    for t in range(4):
+        gradient = jnp.asarray([1.0, -2.0, 0.5 * t])
+        got, states[0] = own.update(gradient, states[0], x)
+        want, states[1] = other.update(gradient, states[1], x)
+        np.testing.assert_allclose(got, want - 0.01 * x, rtol=1e-6)
+
+
+def test_what_lr_like_does_not_go_with():
+    with pytest.raises(ValueError, match="is for a λ that is a number"):
+        make(0.1, scale="auto", lr_like="sgd")
+    with pytest.raises(ValueError, match="to be linear at small gradients"):
+        make(0.1, reference="isotropic-pow", lr_like="sgd")

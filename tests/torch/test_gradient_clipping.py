@@ -117,6 +117,60 @@ def test_scope_tensor_is_clipping_of_each_tensor():
         torch.testing.assert_close(-p.detach(), step(sgd, p.grad, clip_norm), rtol=1e-5, atol=0)
 
 
+@pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, {"fused": None}], ids=str)
+@pytest.mark.parametrize(
+    "decay", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}], ids=str
+)
+@pytest.mark.parametrize("beta", [0.0, 0.9])
+@pytest.mark.parametrize("lr", [LR, torch.tensor(LR, dtype=torch.float64)], ids=type)
+def test_with_lr_like_sgd_hard_clipping_takes_the_steps_of_the_script(beta, decay, path, lr):
+    own, other = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    lr = lr.clone() if isinstance(lr, torch.Tensor) else lr  # which schedules change in place
+    numbers = {"lr": lr, "momentum": beta, "scale": RADIUS, "lr_like": "sgd"}
+    optimizer = NPGM([own], reference="isotropic-huber", **numbers, **decay, **path)
+    script = torch.optim.SGD([other], LR, momentum=beta)
+    schedules = [torch.optim.lr_scheduler.ExponentialLR(one, 0.5) for one in (optimizer, script)]
+    for size in (0.1, 5.0, -2.0, 0.3):
+        own.grad, other.grad = of_norm(size * RADIUS), of_norm(size * RADIUS)
+        if "decoupled_weight_decay" in decay:
+            other.data.mul_(1 - 0.1 * script.param_groups[0]["lr"])
+        elif decay:
+            other.grad += 0.1 * other.detach()
+        other.grad *= min(1.0, float(RADIUS / torch.linalg.vector_norm(other.grad)))
+        for one in (optimizer, script, *schedules):
+            one.step()
+        torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "name", ["isotropic-log", "separable-cosh", "isotropic-logx2", "separable-artanh", "spectral-sqrt"]
+)
+@pytest.mark.parametrize("order", ["after", "before"])
+def test_with_lr_like_sgd_small_gradients_take_the_steps_of_sgd(name, order):
+    own, other = (torch.ones(2, 3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    optimizer = NPGM([own], LR, 0.9, name, scale=1e8, lr_like="sgd", momentum_order=order)
+    undamped = torch.optim.SGD([other], LR, momentum=0.9)
+    for seed in range(4):
+        own.grad = torch.randn(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+        other.grad = own.grad.clone()
+        optimizer.step()
+        undamped.step()
+    torch.testing.assert_close(own, other, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr_like": "adam"}, "unknown lr_like 'adam'; accepted: paper, sgd"),
+        ({"lr_like": "sgd", "scale": "auto"}, "is for a λ that is a number"),
+        ({"lr_like": "sgd", "reference": "isotropic-pow"}, "needs ∇φ\\* to be linear at small gradients"),
+    ],
+)
+def test_what_lr_like_does_not_go_with(options, message):
+    with pytest.raises(ValueError, match=message):
+        NPGM([torch.ones(1)], LR, **options)
+
+
 @pytest.mark.parametrize("beta", [0.5, 0.9])
 def test_momentum_carries_over(beta):
     own, other = (torch.zeros(3, dtype=torch.float64, requires_grad=True) for _ in range(2))

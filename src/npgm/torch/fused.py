@@ -206,7 +206,7 @@ def measure(batch: Batch) -> Norm:
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     """Move by the operator for the device."""
-    lr = batch.options.lr
+    lr = batch.options.rate
     if isinstance(lr, Tensor):
         lr = lr.reshape(())
         lr = lr if lr.is_cpu else _on(batch, lr)

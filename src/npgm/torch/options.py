@@ -6,6 +6,7 @@ A new option is one field of `Options`.
 from __future__ import annotations
 
 import copy
+import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -111,6 +112,13 @@ class Options:
         _lr,
         """the stepsize γ >= 0. A tensor of one element is used without being read on the host and can change
         without recompilation under `torch.compile`.""",
+    )
+    lr_like: str = _option(
+        _one_of("paper", "sgd"),
+        """what ``lr`` means: γ of Algorithm 1, with which a step is γ m and ∇φ* has no unit; or ``"sgd"``, γ of
+        `torch.optim.SGD`, with which small gradients g make the steps of SGD with that ``lr`` and ``momentum``:
+        x ← x - γ λ m / (h*''(0) (1-β)). The numbers of clipping and SGD carry over then, the radius as ``scale``.""",
+        default="paper",
     )
     momentum: float = _option(
         _validate.fraction,
@@ -238,6 +246,8 @@ class Options:
     """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
     native: bool = field(init=False)
     """Whether that pass can be one of the native module."""
+    multiple: float = field(init=False)
+    """What the direction is multiplied by beside ``lr``."""
     automatic: bool = field(init=False)
     """Whether λ follows the gradients."""
 
@@ -246,6 +256,7 @@ class Options:
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
         scope = self.scope or _default_scope(lift)
+        multiple = 1.0 if self.lr_like == "paper" else 1.0 / (phi.curvature_at_zero * (1.0 - self.momentum))
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -256,7 +267,7 @@ class Options:
             scale=phi.scale,
             momentum=self.momentum,
             coupled_decay=0.0 if self.decoupled_weight_decay else self.weight_decay,
-            decoupled_decay=self.weight_decay if self.decoupled_weight_decay else 0.0,
+            decoupled_decay=self.weight_decay / multiple if self.decoupled_weight_decay else 0.0,  # times `rate`
             maximize=self.maximize,
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
@@ -267,6 +278,7 @@ class Options:
             "rule": rule,
             "tries_fused": fused,
             "native": native,
+            "multiple": multiple,
             "automatic": automatic,
             "scope": scope,
         }
@@ -277,6 +289,11 @@ class Options:
     def of(group: dict[str, Any]) -> Options:
         """Read a parameter group that `checked` has returned; torch.compile traces this, and not that."""
         return Options(**{name: group[name] for name in NAMES})
+
+    @property
+    def rate(self) -> float | Tensor:
+        """What the direction is multiplied by."""
+        return self.lr if self.multiple == 1.0 else self.lr * self.multiple
 
     def with_lr(self, lr: float | Tensor) -> Options:
         """Return the same with another stepsize."""
@@ -336,6 +353,13 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
             raise ValueError(f"{name} and differentiable do not go together")
     if automatic and group["relative"] is not None:
         raise ValueError("relative and scale='auto' each say what λ is; give one of them")
+    if group["lr_like"] == "sgd":
+        if automatic or group["relative"] is not None:
+            raise ValueError(
+                "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
+            )
+        if not 0.0 < phi.curvature_at_zero < math.inf:
+            raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 

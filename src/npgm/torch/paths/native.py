@@ -94,7 +94,7 @@ def step(batches: Sequence[Batch], found_inf: Tensor | None) -> float | None:
     for batch in batches:
         options = batch.options
         vector = batch.group if options.scope == "group" else -1
-        parts.append((batch.native, _rule(options.rule), float(options.lr), vector, options.nonfinite == "skip"))
+        parts.append((batch.native, _rule(options.rule), float(options.rate), vector, options.nonfinite == "skip"))
         written += batch.parameters
         written += batch.momentum
     torch.autograd.graph.increment_version(written)
@@ -118,7 +118,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         fused.move(batch, factor, keep)
     elif keep is None or keep.item():
         torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
-        _move(batch.native, batch.options.rule, factor, batch.options.lr, batch.grad_scale)
+        _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale)
 
 
 def _measure(native: _core.Tensors, rule: Rule, grad_scale: Tensor | None) -> Tensor:

@@ -87,7 +87,7 @@ def working(batch: Batch) -> torch.dtype:
 
 def rate(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
     """Return the stepsize, 0 where ``keep`` is False."""
-    lr = batch.options.lr
+    lr = batch.options.rate
     if isinstance(lr, Tensor):
         lr = lr.squeeze()
         # a tensor of one element on the CPU takes part in operations on any device
