@@ -81,6 +81,8 @@ def minimize(
             tells.
     """
     solver = chosen(method, options)
+    if not solver.smooth:
+        raise ValueError("npgm.jax.minimize takes no prox; npgm.minimize does, with JAX's arrays, too")
     if not (leaves := jax.tree.leaves(x0)):
         raise ValueError(f"x0 has no entries: {x0!r}")
     for leaf in leaves:

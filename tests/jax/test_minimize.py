@@ -24,7 +24,7 @@ def jaxs(x):
 
 
 CASES = [
-    *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key != "auto"),
+    *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key not in ("auto", "proximal")),
     ("npgm", {"lr": 0.2, "momentum": 0.9, "reference": "separable-log"}),
     ("npgm", {"lr": 0.2, "momentum": 0.5, "momentum_order": "before", "scale": "auto"}),
     ("npgm", {"lr": "auto"}),
@@ -147,3 +147,8 @@ def test_what_is_not_accepted_is_named(changed, error, message):
     given = {"fun": jaxs, "x0": jnp.asarray(START), "lr": 0.1} | changed
     with pytest.raises(error, match=message):
         npgm.jax.minimize(**given)
+
+
+def test_refuses_a_function_with_proximal_steps():
+    with pytest.raises(ValueError, match="takes no prox"):
+        npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.L1(1.0))

@@ -203,7 +203,8 @@ def test_the_callers_errstate_is_that_of_his_functions_and_not_of_the_iteration(
         seen.append(np.geterr())
 
     lr = "auto" if method == "auto" else 0.5
-    options = {"method": method, "lr": lr, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
+    prox = {"prox": npgm.proximal.L1(1.0)} if method == "proximal" else {}
+    options = prox | {"method": method, "lr": lr, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
     with np.errstate(all="raise"):
         caller = np.geterr()
         for dtype in (np.float16, np.float32, np.float64):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
+from npgm.kernels import Quadratic
 from npgm.proximal.roots import positive_root
 from npgm.references import Isotropic, Reference, Separable, Spectral
 from npgm.references.spectral import decomposed, recomposed
@@ -60,6 +61,8 @@ class Proximable(ABC):
         Raises:
             ValueError: if the step is not known for this φ.
         """
+        if type(phi.kernel) is Quadratic:
+            return self.prox(y, lr / phi.scale, axis)
         xp, y, restore = promote(y)
         if isinstance(phi, Isotropic):
             return restore(self._radial(xp, phi, y, lr, lambda d: norm(xp, d, axis), axis))

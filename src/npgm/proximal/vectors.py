@@ -69,13 +69,21 @@ class GroupL2(Proximable):
             raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
+        self._check(z, axis)
         xp, z, restore = promote(z)
         return restore(self.weight * xp.sum(norm(xp, z, self.along), axis=axis))
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
+        self._check(y, axis)
         return L2(self.weight).prox(y, t, self.along)
 
+    def _check(self, z: Array, axis: Axis) -> None:
+        count = z.ndim if axis is None else 1 if isinstance(axis, int) else len(axis)
+        if -self.along > count:
+            raise ValueError(f"along={self.along} counts beyond the axes of a point, of which there are {count}")
+
     def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
+        self._check(y, axis)
         if isinstance(phi, Separable):
             return L2(self.weight).step(phi, y, lr, self.along)
         return super().step(phi, y, lr, axis)

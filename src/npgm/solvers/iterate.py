@@ -105,7 +105,7 @@ class ArrayIterate:
         self.last_x = x
         here = point(self.xp, self)
         following, state = self.method.step(self.xp, here, self.state)
-        self._arrive(following if running is None else self._where(running, following, x))
+        self._arrive(following if running is None else rows(self.xp, running, following, x))
         if self.method.judges:
             taken, self.state = self.method.judge(self.xp, here, point(self.xp, self), state)
             keep = to_bools(taken[:, 0])
@@ -118,7 +118,7 @@ class ArrayIterate:
             keep = np.ones(f.size, dtype=np.bool_)
         failed = keep & not_finite(self)
         keep = keep & ~failed
-        self.x, self.grad = self._where(keep, self.x, x), self._where(keep, self.grad, grad)
+        self.x, self.grad = rows(self.xp, keep, self.x, x), rows(self.xp, keep, self.grad, grad)
         self.f, self.grad_norm = np.where(keep, self.f, f), np.where(keep, self.grad_norm, grad_norm)
         self.least = math.nan if failed.any() else float(self.grad_norm.min())
         return failed
@@ -136,8 +136,9 @@ class ArrayIterate:
             return np.sqrt(squares)
         return to_host(norm(self.xp, self.grad, axis=-1)[:, 0])
 
-    def _where(self, mask: Bools, new: Array, old: Array) -> Array:
-        """Select the rows of ``new`` where ``mask`` holds, those of ``old`` elsewhere."""
-        if mask.all():
-            return new
-        return self.xp.stack([new[i, ...] if chosen else old[i, ...] for i, chosen in enumerate(mask)])
+
+def rows(xp: Namespace, mask: Bools, new: Array, old: Array) -> Array:
+    """Return the rows of ``new`` where ``mask`` holds, those of ``old`` elsewhere."""
+    if mask.all():
+        return new
+    return xp.stack([new[i, ...] if chosen else old[i, ...] for i, chosen in enumerate(mask)])

@@ -15,9 +15,11 @@ from npgm import _validate
 from npgm._array import Array, Bools, Floats, to_host
 from npgm.references import Isotropic
 from npgm.solvers import native
+from npgm.solvers.composite import CompositeIterate
 from npgm.solvers.history import Recorder, stationarity
 from npgm.solvers.iterate import ArrayIterate, Iterate, point
 from npgm.solvers.method import Method, chosen
+from npgm.solvers.methods.proximal import Proximal
 from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 from npgm.solvers.progress import Progress, suggested_lr
@@ -130,6 +132,8 @@ class _Loop:
             ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
         )
         self.scales = method.scales(objective.xp, point(objective.xp, self.iterate))
+        if isinstance(method, Proximal) and isinstance(self.iterate, ArrayIterate):
+            self.iterate = CompositeIterate(self.iterate)
         self.progress = Progress(objective, self.iterate)
         self.k = 0
         self.nit = np.zeros(objective.runs, dtype=np.int64)

@@ -58,6 +58,9 @@ class Method(ABC):
     update: ClassVar[str]
     """One step as a formula, for tables."""
 
+    smooth: ClassVar[bool] = True
+    """Whether all that is minimised is f; False if there is a function with proximal steps beside it."""
+
     lr: Any
     """The stepsize γ, a float; or for some methods a rule, an `npgm.solvers.stepsizes.Stepsize`."""
 
@@ -134,9 +137,9 @@ def build(key: str, options: dict[str, Any]) -> Method:
 
 
 def chosen(method: str | Method | None, options: dict[str, Any]) -> Method:
-    """Return the method that is asked for: by default "auto", or "npgm" if ``lr`` is given."""
+    """Return the method that is asked for: by default "proximal" for a ``prox``, "npgm" for an ``lr``, else "auto"."""
     if not isinstance(method, Method):
-        return build(method or ("npgm" if "lr" in options else "auto"), options)
+        return build(method or ("proximal" if "prox" in options else "npgm" if "lr" in options else "auto"), options)
     if options:
         raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
     return method

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from npgm._array import Array, Bools, Floats, Namespace, norm, to_host
-from npgm.solvers.iterate import Iterate
+from npgm.solvers.iterate import Iterate, rows
 from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective
 
@@ -42,7 +42,7 @@ class Progress:
         if better.all():  # holding the array is enough: nobody writes to one that is held
             self.x = iterate.x
         elif better.any():
-            self.x = _rows(self.objective.xp, better, iterate.x, self.x)
+            self.x = rows(self.objective.xp, better, iterate.x, self.x)
         else:
             return
         self.f[better], self.nit[better] = f[better], k
@@ -84,7 +84,3 @@ def suggested_lr(method: Method, objective: Objective, x: Array) -> Floats:
     if not isinstance(method.lr, float):
         return inverse
     return np.where(inverse > 0.0, np.fmin(0.5 * method.lr, inverse), 0.5 * method.lr)
-
-
-def _rows(xp: Namespace, mask: Bools, new: Array, old: Array) -> Array:
-    return xp.stack([new[i, ...] if chosen else old[i, ...] for i, chosen in enumerate(mask)])

@@ -33,7 +33,9 @@ class Preconditioned(Direction):
     @property
     def unscaled(self) -> Reference:
         """φ, with λ = 1 where each run has its own."""
-        return replace(self.reference, scale=1.0) if self.auto_scale else self.reference
+        if not self.auto_scale or self.reference.scale == 1.0:
+            return self.reference
+        return replace(self.reference, scale=1.0)
 
     def init(self, xp: Namespace, start: Point) -> Array | None:
         if not self.auto_scale:

@@ -88,6 +88,8 @@ def auto(
     def assume(theorem: str) -> None:
         if not gammas.size:
             raise AssumptionError(theorem, "a step", "none was taken")
+        if not history.method.smooth:
+            raise AssumptionError(theorem, "that f is smooth", f"there is a function g beside f, in {history.method!r}")
 
     return report(trials, observe, assume)
 

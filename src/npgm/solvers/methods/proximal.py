@@ -1,0 +1,212 @@
+"""The anisotropic proximal gradient method, with and without momentum."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+from npgm import _validate
+from npgm._array import Array, Namespace, select, to_host
+from npgm.kernels import Cosh
+from npgm.proximal import Proximable
+from npgm.references import Isotropic, Reference, Separable
+from npgm.solvers.directions import Direction, Preconditioned
+from npgm.solvers.method import Method, Point, register
+from npgm.solvers.methods.npgm import scaled
+from npgm.solvers.stepsizes import Stepsize, as_lr
+from npgm.solvers.stepsizes.backtracking import Backtracking
+from npgm.solvers.trial import Trial
+
+
+class State(NamedTuple):
+    """The states of φ and of the rule, the last step taken, and g; and what `Proximal.step` found out about a step."""
+
+    along: Any
+    rule: Any
+    last: Array
+    g: Array
+    """g at the present points."""
+    step: Array
+    """x⁺ - x."""
+    direction: Array
+    """u."""
+    decrease: Array
+    """What a step without momentum takes off a bound of f + g, over γ: φ(u) where there is no g."""
+    next_g: Array
+    subgradient: Array
+    """-∇φ((x⁺ - y)/γ), a subgradient of g at x⁺."""
+
+
+@register
+@dataclass(frozen=True, kw_only=True)
+class Proximal(Method):
+    """x⁺ = argmin g + γ φ((· - y)/γ) with y = x - γ ∇φ*(∇f(x)) + β (x - x⁻), to minimise f + g.
+
+    At β = 0 the anisotropic proximal gradient method of Laude and Patrinos (2022, arXiv 2210.15531): every step with
+    γ <= 1/L decreases f + g. With momentum and φ = ½‖·‖² it is iPiano (Ochs, Chen, Brox and Pock, 2014); with another φ
+    nothing is proved of a fixed γ and β > 0.
+
+    Args:
+        prox: g, one of `npgm.proximal` or of one's own, finite at the start.
+        lr: a rule: ``"auto"`` follows the local curvature, ``"backtracking"`` tests the descent inequality, without
+            momentum; or a number. As for `npgm`, γ is 1-β times this number, so that lr <= 1/L suits any β.
+        momentum: β in [0, 1); None for what suits ``lr``: 0.9 for ``"auto"``, else 0.
+        reference: φ, or its name; None for cosh, separable if g is, where its steps mostly have a closed form, else
+            isotropic.
+        scale: a λ in place of that of φ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
+            root mean square of its entries. None leaves φ as it is, and means "auto" for a rule without a φ.
+    """
+
+    key = "proximal"
+    update = "y = x - γ ∇φ*(∇f(x)) + β (x - x⁻);  x ← argmin g + γ φ((· - y)/γ)"
+
+    smooth = False
+
+    prox: Proximable
+    lr: Any = "auto"
+    momentum: float = None  # type: ignore[assignment]
+    reference: Reference = None  # type: ignore[assignment]
+    scale: float | str | None = None
+    shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
+    """That of the user's points."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prox, Proximable):
+            raise TypeError(
+                f"prox must be a function of npgm.proximal such as npgm.proximal.L1(0.1), not {self.prox!r}"
+            )
+        object.__setattr__(self, "lr", as_lr(self.lr))
+        momentum = getattr(self.lr, "usual_momentum", 0.0) if self.momentum is None else self.momentum
+        object.__setattr__(self, "momentum", _validate.fraction("momentum", momentum))
+        if self.momentum and isinstance(self.lr, Backtracking):
+            raise ValueError(f"lr='backtracking' with prox needs momentum=0, not {self.momentum!r}")
+        if self.scale is None and isinstance(self.lr, Stepsize) and self.reference is None:
+            object.__setattr__(self, "scale", "auto")
+        usual = Separable(Cosh()) if self.prox.separable else Isotropic(Cosh())
+        object.__setattr__(self, "reference", scaled(usual if self.reference is None else self.reference, self.scale))
+
+    def flattened(self, shape: tuple[int, ...]) -> Proximal:
+        method = copy.copy(self)
+        object.__setattr__(method, "shape", shape)
+        return method
+
+    @cached_property
+    def rule(self) -> Stepsize:
+        return self.lr if isinstance(self.lr, Stepsize) else _Constant(self.lr)
+
+    @property
+    def direction(self) -> Preconditioned:
+        """What gives u."""
+        auto = self.scale == "auto"
+        phi = replace(self.reference, scale=1.0) if auto else self.reference
+        return Preconditioned(phi.flattened(self.shape), auto)
+
+    @property
+    def measure(self) -> Reference:
+        return self.direction.unscaled
+
+    def scales(self, xp: Namespace, start: Point) -> Array | None:
+        return self.direction.init(xp, start)
+
+    def init(self, xp: Namespace, start: Point) -> State:
+        along = self.direction.init(xp, start)
+        g = self._g(xp, start.x)
+        if not bool(xp.all(xp.isfinite(g))):
+            raise ValueError(f"{self.prox!r} is not finite at x0; start for example at prox.prox(x0, 1.0)")
+        rule = self.rule.init(xp, start._replace(f=start.f + g), self.direction, along, self.momentum)
+        none, zero = xp.zeros_like(start.x), xp.zeros_like(start.f)
+        return State(along, rule, none, g, none, none, zero, g, none)
+
+    def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
+        along, direction = state.along, self.direction
+        u = direction(xp, here.grad, along)
+        lr, momentum = self.rule.coefficients(state.rule, self.momentum)
+        base = here.x - lr * u
+        y = base + momentum * state.last
+        x = self._proximal_point(xp, y, lr, along)
+        g = self._g(xp, x)
+        slope = direction.unscaled.gradient((x - y) / lr, axis=-1)
+        state = state._replace(
+            step=x - here.x, direction=u, next_g=g, subgradient=-slope if along is None else -along * slope
+        )
+        if isinstance(self.lr, float):
+            return x, state
+        z = x if self.momentum == 0.0 else self._proximal_point(xp, base, lr, along)
+        at_z = g if self.momentum == 0.0 else self._g(xp, z)
+        before, after = direction.value(xp, u, along), direction.value(xp, u + (z - here.x) / lr, along)
+        rounding = 16.0 * float(xp.finfo(x.dtype).eps) * (before + (xp.abs(state.g) + xp.abs(at_z)) / lr)
+        decrease = (state.g - at_z) / lr + before - after - rounding
+        return x, state._replace(decrease=xp.clip(decrease, 0.0, None))
+
+    @property
+    def judges(self) -> bool:
+        return True
+
+    def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
+        trial = Trial.of(
+            xp, here._replace(f=here.f + state.g), there._replace(f=there.f + state.next_g), state.step,
+            state.direction, state.decrease,
+        )  # fmt: skip
+        taken, rule = self.rule.judge(xp, trial, self.direction, state.along, state.rule, self.momentum)
+        return taken, state._replace(
+            rule=rule, last=select(xp, taken, state.step, state.last), g=xp.where(taken, state.next_g, state.g)
+        )
+
+    def stepsize(self, state: State) -> Array | float:
+        return self.lr if isinstance(self.lr, float) else state.rule.lr
+
+    def _g(self, xp: Namespace, x: Array) -> Array:
+        """Return g of each run, of shape (runs, 1)."""
+        return xp.reshape(self.prox(self._points(xp, x), self._axes), (-1, 1))
+
+    def _proximal_point(self, xp: Namespace, y: Array, lr: Array, scales: Array | None) -> Array:
+        """Return argmin g + γ φ((· - y)/γ) of each run."""
+        points, lr = self._points(xp, y), xp.reshape(lr, (-1, *(1 for _ in self.shape)))
+        if scales is None:
+            return self._step(xp, self.reference, points, lr)
+        return xp.concat(
+            [
+                self._step(xp, replace(self.reference, scale=float(scale)), points[i : i + 1, ...], lr[i : i + 1, ...])
+                for i, scale in enumerate(to_host(scales[:, 0]))
+            ]
+        )
+
+    def _step(self, xp: Namespace, phi: Reference, points: Array, lr: Array) -> Array:
+        following = self.prox.step(phi, points, lr, self._axes)
+        if following.shape != points.shape:
+            shape, wanted = tuple(following.shape[1:]), tuple(points.shape[1:])
+            raise ValueError(f"a step of {self.prox!r} has shape {shape}, but x0 has shape {wanted}")
+        return xp.reshape(following, (points.shape[0], -1))
+
+    def _points(self, xp: Namespace, x: Array) -> Array:
+        return xp.reshape(x, (x.shape[0], *self.shape))
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return tuple(range(1, len(self.shape) + 1))
+
+
+class _Fixed(NamedTuple):
+    lr: Array
+
+
+@dataclass(frozen=True)
+class _Constant(Stepsize):
+    """A number as a rule: every step is taken."""
+
+    key: ClassVar[str] = "constant"
+
+    lr: float
+
+    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> _Fixed:
+        return _Fixed(xp.full_like(start.f, self.lr))
+
+    def coefficients(self, state: _Fixed, momentum: float) -> tuple[Array, Array]:
+        return (1.0 - momentum) * state.lr, momentum * (state.lr / state.lr)
+
+    def judge(
+        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: _Fixed, momentum: float
+    ) -> tuple[Array, _Fixed]:
+        return xp.ones_like(trial.here.f) > 0.0, state
