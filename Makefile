@@ -2,6 +2,7 @@
 # make test        linters, types and all tests
 # make quick       what takes a minute of them
 # make test-machines   all tests as on other processors, with 1 and 4 threads, and on a busy machine
+# make test-oldest   the core, PyTorch's and JAX's parts with the oldest versions that pyproject.toml admits
 # make docs        the site, in build/site
 # make wheel       a wheel for this system, as a package index takes it
 PYTHON ?= python3
@@ -13,7 +14,7 @@ BIN = .venv/bin
 # further arguments of pytest, such as ARGS="--randomly-seed=1234 -n0", which repeats the order that a run has printed
 ARGS ?=
 
-.PHONY: reproduce test quick test-machines lint docs bench wheel clean
+.PHONY: reproduce test quick test-machines test-oldest lint docs bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
@@ -26,6 +27,16 @@ quick: .venv/dev
 
 test-machines: .venv/dev
 	$(BIN)/python tests/machines.py -n auto $(ARGS)
+
+OLDEST = build/oldest/bin/python
+
+test-oldest:
+	$(PYTHON) -m venv --clear build/oldest
+	$(PYTHON) tests/oldest.py > build/oldest/constraints.txt
+	$(OLDEST) -m pip install --quiet --constraint build/oldest/constraints.txt \
+		'.[torch,jax]' hypothesis mpmath pytest pytest-randomly
+	$(OLDEST) -m pytest -m 'not slow' tests/contract tests/jax tests/kernels tests/native tests/optax \
+		tests/solvers tests/torch/test_optimizer.py $(ARGS)
 
 lint: .venv/dev
 	$(BIN)/ruff format --check .
