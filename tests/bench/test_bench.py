@@ -14,7 +14,7 @@ from torch.optim import SGD
 from npgm import _native
 from npgm.bench import figure, runner
 from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS, Case, Layout, growing
-from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, Workload, contenders
+from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, Workload, contenders
 from npgm.bench.measure import LOOP_ROUNDS, measure, memory, shortage
 from npgm.bench.results import PAIRS, Result, Results
 
@@ -22,7 +22,7 @@ needs_native = pytest.mark.skipif(not _native.available(), reason="built without
 
 TINY = Layout("tiny", ((3, 4), (5,)))
 FEW = ("memory", "memory, momentum", "SGDm", "sHGD", "sHGDm")
-EAGER = tuple(name for name in contenders if name != COMPILED)
+EAGER = tuple(name for name in contenders if name not in (COMPILED, *SPECTRAL))
 
 
 @pytest.fixture(autouse=True)
@@ -77,7 +77,28 @@ def test_every_contender_is_timed_in_every_round(dtype):
     for name, seconds in measured.seconds.items():
         assert len(seconds) == (LOOP_ROUNDS if name == LOOP else LOOP_ROUNDS + 1)
         assert min(seconds) > 0
-    assert {(r.step, r.against) for r in measured.ratios()} == {p for p in PAIRS if COMPILED not in p}
+    assert {(r.step, r.against) for r in measured.ratios()} == {p for p in PAIRS if not {COMPILED, *SPECTRAL} & {*p}}
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this release of torch has no Muon")
+def test_matrices_are_stepped_beside_muon():
+    (plan,) = runner.plan(layouts=["matrices"], dtypes=["float32"], threads=[1], devices=["cpu"], growth=False).layouts[
+        :1
+    ]
+    assert plan.contenders == SPECTRAL
+    work = Workload(case(Layout("two matrices", ((3, 5), (6, 4)))))
+    moves = []
+    for name in SPECTRAL:
+        step, before = contenders[name](work), [p.detach().clone() for p in work.parameters]
+        for p in work.parameters:
+            p.data.zero_()
+        step()
+        moves.append(torch.cat([p.detach().flatten() for p in work.parameters]))
+        for p, value in zip(work.parameters, before, strict=True):
+            p.data.copy_(value)
+    # each about orthogonal, hence along the same direction, however rough Muon's iteration is
+    for move in moves:
+        assert torch.cosine_similarity(move, moves[-1], dim=0) > 0.95
 
 
 @pytest.mark.parametrize("name", EAGER)
@@ -173,7 +194,7 @@ def test_the_presets_plan_what_they_say():
     assert all(COMPILED not in c.contenders for c in quick.layouts)
     full = runner.plan("full", threads=[1], dtypes=["float64"], rounds=2, size=0.1, devices=["cpu"])
     assert [c.layout for c in full.layouts] == list(LAYOUTS.values())
-    assert {c.contenders for c in full.layouts} == {tuple(contenders)}
+    assert {c.contenders for c in full.layouts} == {tuple(name for name in contenders if name not in SPECTRAL)}
     assert full.growth[-1] == Case(growing(10**8), "float64", "cpu", 1, 2, 0.1, GROWTH)
     assert not runner.plan(growth=False).growth
     twice = runner.plan(layouts=["gpt2", "gpt2"], dtypes=["float32"] * 2, threads=[3, 3], devices=["cpu", "cpu"])

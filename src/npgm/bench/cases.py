@@ -102,7 +102,16 @@ LAYOUTS = {
     "many-tensors": Layout("10,000 tensors of 1,000", ((1000,),) * 10_000),
 }
 
+MATRICES = (
+    Layout("a matrix of 512 x 512", ((512, 512),)),
+    Layout("a matrix of 256 x 784", ((256, 784),)),
+    Layout("a block of GPT-2", ((2304, 768), (768, 768), (3072, 768), (768, 3072))),
+    Layout("ResNet-18, its matrices", tuple((s[0], math.prod(s[1:])) for s in _resnet18() if len(s) > 1)),
+)
+"""Matrices alone, as torch's Muon takes them: convolutions as (out, in · height · width)."""
+
 SETS = {
+    "matrices": MATRICES,
     "small": (
         Layout("one tensor of 100", ((100,),)),
         Layout("MLP of 1.4 k", ((64, 16), (64,), (4, 64), (4,))),

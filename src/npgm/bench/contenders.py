@@ -7,6 +7,7 @@ Torch's are fused unless they say otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,13 +16,15 @@ from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from npgm.bench.cases import Case
-from npgm.torch import IHGD, SHGD
+from npgm.torch import IHGD, SHGD, SpectralGD
 
 Step = Callable[[], object]
 
 LOOP, COMPILED = "sHGDm, loop", "sHGDm, compiled"
 GROWTH = ("memory, momentum", "SGDm", "Adam", "clip + SGDm", "sHGDm", "iHGDm")
 """Those whose times are compared as the number of parameters grows."""
+SPECTRAL = ("Muon", "Muon, float32", "spectral", "spectral, λ = 1e-3")
+"""Those that are for matrices."""
 MOST_COMPILED = 200
 """Tensors: with more the compiler, which unrolls the loop over them, takes minutes."""
 
@@ -78,6 +81,36 @@ class Workload:
 
         return clip_and_step
 
+    def spectral(self, relative: float) -> Step:
+        """Return the step of `SpectralGD` in the form of Muon, λ relative to the root mean square singular value."""
+        options: dict[str, Any] = {"momentum_order": "before", "nesterov": True, "relative": relative}
+        return self.step_of(SpectralGD(self.parameters, _LR, _BETA, **options))
+
+    def muon(self) -> Step:
+        """Return the step of torch's Muon, whose iteration is in bfloat16."""
+        if not hasattr(torch.optim, "Muon"):
+            raise ValueError("this release of torch has no Muon")
+        return self.step_of(torch.optim.Muon(self.parameters, _LR, momentum=_BETA))
+
+    def muon_in_float32(self) -> Step:
+        """Return that step with the iteration in the dtype of the parameters, of which torch has none."""
+        self.muon()
+        buffers = [self._states["momentum_buffer", p] for p in self.parameters]
+
+        def step() -> None:
+            for p, buffer in zip(self.parameters, buffers, strict=True):
+                assert p.grad is not None
+                buffer.lerp_(p.grad, 1.0 - _BETA)
+                x = p.grad.lerp(buffer, _BETA)
+                x = x if x.shape[0] <= x.shape[1] else x.T
+                x = x / x.norm().clamp(min=1e-7)
+                for _ in range(5):
+                    gram = x @ x.T
+                    x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=-4.775, alpha=2.0315), x, beta=3.4445)
+                p.data.add_(x if x.shape == p.shape else x.T, alpha=-_LR)
+
+        return step
+
     def compiled(self, optimizer: Optimizer) -> Step:
         """Return the step of an optimizer compiled by `torch.compile`."""
         if len(self.parameters) > MOST_COMPILED:
@@ -108,5 +141,9 @@ contenders: dict[str, Callable[[Workload], Step]] = {
     "iHGD": lambda work: work.step_of(IHGD(work.parameters, _LR, fused=True)),
     "iHGDm": lambda work: work.step_of(IHGD(work.parameters, _LR, _BETA, fused=True)),
     "iHGDm, foreach": lambda work: work.step_of(IHGD(work.parameters, _LR, _BETA, foreach=True)),
+    "Muon": lambda work: work.muon(),
+    "Muon, float32": lambda work: work.muon_in_float32(),
+    "spectral": lambda work: work.spectral(0.1),
+    "spectral, λ = 1e-3": lambda work: work.spectral(1e-3),
 }
 """By name: a function that returns the step, after it has been taken once, or raises if it cannot be taken."""

@@ -54,6 +54,10 @@ PAIRS = (
     ("iHGDm", "iHGDm, foreach"),
     ("sHGDm, foreach", "SGDm, foreach"),
     ("iHGDm, foreach", "clip + SGDm"),
+    ("spectral", "Muon"),
+    ("spectral", "Muon, float32"),
+    ("spectral, λ = 1e-3", "Muon"),
+    ("spectral, λ = 1e-3", "Muon, float32"),
 )
 """The ratios that are shown: of the time of the first to that of the second."""
 

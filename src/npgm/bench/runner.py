@@ -18,7 +18,7 @@ from npgm import _validate
 from npgm._files import make_writable
 from npgm.bench import figure, tables
 from npgm.bench.cases import DTYPES, PRESETS, SETS, Case, Layout, growing
-from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, contenders
+from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, contenders
 from npgm.bench.measure import LOOP_ROUNDS, SHORTEST, WARM, measure, shortage
 from npgm.bench.results import Result, Results
 
@@ -74,7 +74,7 @@ def plan(
         raise ValueError(f"device {missing.pop()!r} is asked for, and torch {torch.__version__} finds none")
     rounds = _validate.count("rounds", chosen.rounds if rounds is None else rounds, least=1)
     size = _validate.positive("size", size)
-    names = tuple(name for name in contenders if chosen.compiled or name != COMPILED)
+    others = tuple(name for name in contenders if name not in SPECTRAL and (chosen.compiled or name != COMPILED))
     where = [
         (dtype, device, n)
         for dtype, device in itertools.product(dtypes, devices)
@@ -82,7 +82,12 @@ def plan(
     ]
     sizes = [round(10 ** (k / 2)) for k in range(6, 17)] if growth else []
     return Plan(
-        [Case(layout, *at, rounds, size, names) for key in keys for layout in SETS[key] for at in where],
+        [
+            Case(layout, *at, rounds, size, SPECTRAL if key == "matrices" else others)
+            for key in keys
+            for layout in SETS[key]
+            for at in where
+        ],
         [
             Case(growing(n), dtypes[0], device, numbers[0], rounds, size, GROWTH)
             for device in devices
