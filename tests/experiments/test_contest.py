@@ -107,7 +107,16 @@ def test_a_flat_place_above_the_start_does_not_count():
 
     far = contend("gd", {"lr": 1e9}, ContestProblem("c", fun, np.ones(1)), limit=20, trial=20, tol=1e-6)
     assert min(far.relative) < 1e-6
-    assert far.status == "MAXITER"
+    assert (far.status, far.score) == ("MAXITER", math.inf)
+
+    def bump(x):
+        e = math.exp(-float(x @ x))
+        return 1.0 - e, 2.0 * x * e
+
+    hill = ContestProblem("bump", bump, np.ones(1))
+    underflown = contend("gd", {"lr": 1e9}, hill, limit=20, trial=20, tol=1e-6)
+    assert (underflown.relative[-1], underflown.status, underflown.score) == (0.0, "STOPPED", math.inf)
+    assert contend("gd", {"lr": "tuned"}, hill, limit=500, trial=500, tol=1e-6).reached
 
 
 def test_a_method_that_always_diverges_has_failed():

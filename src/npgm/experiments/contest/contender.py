@@ -50,11 +50,13 @@ class Record:
 
     @property
     def score(self) -> float:
-        """What tuning minimises: the evaluations, more where the tolerance was not reached, infinite if it diverged."""
+        """What tuning minimises: the evaluations, more where the tolerance was not reached, infinite for failures."""
         if self.reached:
             return len(self.relative)
         least = min(self.relative)
-        return math.inf if self.status == Status.DIVERGED.name else self.limit * (1.0 + math.log10(least / self.tol))
+        if self.status == Status.DIVERGED.name or least <= self.tol:  # flat, but above the start
+            return math.inf
+        return self.limit * (1.0 + math.log10(least / self.tol))
 
 
 class _EndError(Exception):
@@ -146,9 +148,9 @@ def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: i
                     counted, problem.start, jac=True, method=options["name"], options={**ends, "maxiter": limit}
                 )
             else:
-                record.status = minimize(
-                    counted, problem.start, method=build(method, options), tol=0.0, maxiter=limit
-                ).status.name
+                result = minimize(counted, problem.start, method=build(method, options), tol=0.0, maxiter=limit)
+                if result.status == Status.DIVERGED:
+                    record.status = result.status.name
     except _EndError:
         pass
     return record
