@@ -7,6 +7,8 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 
 import npgm
+from npgm import data
+from npgm.data.movielens import rating_matrix
 from npgm.problems import composites
 
 each_problem = pytest.mark.parametrize("key", sorted(composites))
@@ -30,10 +32,13 @@ def evaluations(problem, tol, **options):
     return run.nfev if run.success else np.inf
 
 
-@each_problem
-def test_defaults_take_fewer_evaluations_than_the_proximal_gradient_method(key):
-    problem = composites[key]()
-    tol = 1e-3
+def movielens():
+    return npgm.problems.NonnegativeFactorization(rating_matrix(data.load("movielens-100k")), 10)
+
+
+@pytest.mark.parametrize(("build", "tol"), [*((composites[key], 1e-3) for key in sorted(composites)), (movielens, 0.1)])
+def test_defaults_take_fewer_evaluations_than_the_proximal_gradient_method(build, tol):
+    problem = build()
     ours = evaluations(problem, tol)
     assert np.isfinite(ours)
     theirs = evaluations(problem, tol, reference="separable-quad", lr="backtracking", maxiter=int(1.5 * ours))

@@ -210,6 +210,7 @@ def test_points_of_torch():
         ({"prox": proximal.ConvexSet(lambda y: y), "reference": "separable-cosh"}, ValueError, "has no step"),
         ({"prox": proximal.ConvexSet(lambda y: y[:3])}, ValueError, "shape"),
         ({"prox": proximal.Box(2.0, 3.0)}, ValueError, "not finite at x0"),
+        ({"prox": proximal.L1(), "reference": "separable-huber"}, ValueError, "reference must not clip"),
         ({"prox": proximal.L1(), "lr": "backtracking", "momentum": 0.3}, ValueError, "needs momentum=0"),
     ],
 )

@@ -55,7 +55,7 @@ def minimize(
     batch: bool = False,
     **options: Any,
 ) -> OptimizeResult:
-    """Minimise a smooth function by a first-order method.
+    """Minimise a smooth function, or with ``prox`` the sum of it and another one, by a first-order method.
 
     Args:
         fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` if ``jac`` is a function. It
@@ -67,7 +67,7 @@ def minimize(
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``; or None, "2-point", "3-point"
             or "cs" for SciPy's finite differences, with one start in a NumPy array.
         method: a key of `npgm.solvers.registry`, or a `Method` that has its options already; None for "auto", which
-            needs no stepsize, or for "npgm" if ``lr`` is given.
+            needs no stepsize, or for "npgm" if ``lr`` is given, or for "proximal" if ``prox`` is.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol; 0 runs all of ``maxiter`` (or to a gradient of exactly zero).
         stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
@@ -80,7 +80,9 @@ def minimize(
             has ended stays where it is.
         **options: the method's own options; ``lr``, the stepsize γ, is one for every method, and for "gd", "gdm" and
             "npgm" may be a rule by name (see `npgm.solvers.stepsizes`): an iteration whose step fails its test stays
-            where it is.
+            where it is. ``prox``, of `npgm.proximal`, is a function g to be added to f. In all of the above and below,
+            f is then f + g, but in what ``fun`` returns, and ∇f is a subgradient of f + g; none is known at ``x0``,
+            where it is NaN and its norm infinite.
 
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`)

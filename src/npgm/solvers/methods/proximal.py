@@ -54,7 +54,7 @@ class Proximal(Method):
             momentum; or a number. As for `npgm`, γ is 1-β times this number, so that lr <= 1/L suits any β.
         momentum: β in [0, 1); None for what suits ``lr``: 0.9 for ``"auto"``, else 0.
         reference: φ, or its name; None for cosh, separable if g is, where its steps mostly have a closed form, else
-            isotropic.
+            isotropic. Not hard clipping, which loses what it clips: steps end where f + g is not least.
         scale: a λ in place of that of φ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
             root mean square of its entries. None leaves φ as it is, and means "auto" for a rule without a φ.
     """
@@ -86,6 +86,9 @@ class Proximal(Method):
             object.__setattr__(self, "scale", "auto")
         usual = Separable(Cosh()) if self.prox.separable else Isotropic(Cosh())
         object.__setattr__(self, "reference", scaled(usual if self.reference is None else self.reference, self.scale))
+        kernel = self.reference.kernel
+        if not (kernel.full_domain or kernel.strongly_convex_c2):
+            raise ValueError(f"reference must not clip, as ∇φ* has to tell gradients apart; not {self.reference!r}")
 
     def flattened(self, shape: tuple[int, ...]) -> Proximal:
         method = copy.copy(self)
