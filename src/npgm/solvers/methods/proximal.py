@@ -103,8 +103,7 @@ class Proximal(Method):
     def direction(self) -> Preconditioned:
         """What gives u."""
         auto = self.scale == "auto"
-        phi = replace(self.reference, scale=1.0) if auto else self.reference
-        return Preconditioned(phi.flattened(self.shape), auto)
+        return Preconditioned(Preconditioned(self.reference, auto).unscaled.flattened(self.shape), auto)
 
     @property
     def measure(self) -> Reference:
@@ -193,6 +192,7 @@ class Proximal(Method):
 
 class _Fixed(NamedTuple):
     lr: Array
+    momentum: Array
 
 
 @dataclass(frozen=True)
@@ -204,10 +204,10 @@ class _Constant(Stepsize):
     lr: float
 
     def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> _Fixed:
-        return _Fixed(xp.full_like(start.f, self.lr))
+        return _Fixed(xp.full_like(start.f, self.lr), xp.full_like(start.f, momentum))
 
     def coefficients(self, state: _Fixed, momentum: float) -> tuple[Array, Array]:
-        return (1.0 - momentum) * state.lr, momentum * (state.lr / state.lr)
+        return (1.0 - momentum) * state.lr, state.momentum
 
     def judge(
         self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: _Fixed, momentum: float
