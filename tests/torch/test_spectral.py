@@ -139,6 +139,39 @@ def test_bad_arguments_of_the_function(call, message):
         call(npgm.Spectral(npgm.Sqrt()), matrix(3, 4))
 
 
+POLAR_EXPRESS = [  # of Amsel, Persson, Musco and Gower, with their safety factor of 1.01 in all but the last
+    (8.28721201814563, -23.595886519098837, 17.300387312530933),
+    (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137),
+    (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673),
+    (1.891301407787398, -1.2679958271945868, 0.37680408948524835),
+    (1.8750014808534479, -1.2500016453999487, 0.3750001645474248),
+    (1.875, -1.25, 0.375),
+]
+NEWTON_SCHULZ = 5 * [(3.4445, -4.7750, 2.0315)]  # of torch.optim.Muon
+
+
+@pytest.mark.parametrize(
+    ("polynomials", "deviation", "of_the_sign"),
+    [
+        ([(a / 1.01, b / 1.01**3, c / 1.01**5) for a, b, c in POLAR_EXPRESS[:-1]] + POLAR_EXPRESS[-1:], 0.0061, 0.353),
+        (NEWTON_SCHULZ, 0.138, 0.595),
+    ],
+    ids=["Polar Express 8", "Newton-Schulz 5"],
+)
+def test_muons_iterations_are_the_preconditioner_of_a_kernel_and_not_the_sign(polynomials, deviation, of_the_sign):
+    sigma, kernel = np.geomspace(1e-5, 1, 2001), npgm.Root(4.0)
+    values = minimax.value(polynomials, sigma)
+
+    def rms(scale):
+        return np.sqrt(np.mean((values - kernel.precondition(sigma / scale)) ** 2))
+
+    best = min(rms(scale) for scale in np.geomspace(1e-5, 1e-1, 1601))
+    assert best == pytest.approx(deviation, rel=0.02)
+    assert np.sqrt(np.mean((values - 1) ** 2)) == pytest.approx(of_the_sign, rel=0.01)
+
+
 # the optimizer
 
 SHAPES = [(3, 4), (), (5,), (2, 3, 4, 4), (0, 2)]
