@@ -113,6 +113,14 @@ def test_without_momentum_every_step_of_backtracking_decreases():
     assert run.best.fun == pytest.approx(run.fun, rel=1e-12)
 
 
+@pytest.mark.parametrize("start", [0.0, 30.0])
+def test_the_default_takes_no_step_above_the_last_ten_values(start):
+    history = npgm.minimize(logistic, np.full(12, start), prox=proximal.L1(0.5), history=True).history
+    values = history["fun"][np.concatenate([[True], history["taken"][:-1]])]
+    for k in range(1, values.size):
+        assert values[k] <= values[max(k - 10, 0) : k].max() * (1.0 + 1e-12)
+
+
 @pytest.mark.parametrize("radius", [0.02, 0.1, 10.0])
 def test_a_box_gives_what_scipy_gives(radius):
     g = proximal.Box(-radius, radius)
