@@ -21,6 +21,8 @@ METHODS = [
     ("npgm", {"lr": 0.1, "momentum": 0.9, "reference": "separable-cosh"}),
     ("sgd", {"lr": 0.5, "momentum": 0.9}),
     ("adam", {"lr": 0.001}),
+    ("npgm", {"lr": 0.01, "momentum": 0.9, "reference": "separable-log", "scale": "auto"}),
+    ("npgm", {"lr": 0.05, "momentum": 0.9, "reference": "spectral-sqrt", "relative": 0.1, "momentum_order": "before"}),
 ]
 
 
@@ -83,7 +85,12 @@ def test_a_resnet_learns_and_evaluates_with_running_statistics():
 
 @pytest.mark.parametrize(
     ("training", "method", "arguments"),
-    [(MNIST, *METHODS[1]), (MNIST, *METHODS[3]), pytest.param(CIFAR, *METHODS[2], marks=pytest.mark.slow)],
+    [
+        (MNIST, *METHODS[1]),
+        (MNIST, *METHODS[3]),
+        (MNIST, *METHODS[4]),
+        pytest.param(CIFAR, *METHODS[2], marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(tmp_path, training, method, arguments):
     seeds = [0, 1] if training is MNIST else [2]
