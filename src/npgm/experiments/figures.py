@@ -29,8 +29,8 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
     """Draw the experiment's quantities against iterations and seconds.
 
     Each setting has a column; a single one has a column for the iterations and one for the seconds. Lines and bands are
-    those of `curve`. Scales are logarithmic, but for the accuracy, for losses on a linear scale, which end where the
-    curves begin, and for epochs.
+    those of `curve`. Scales are logarithmic, but for the accuracy, for losses on a linear scale, on which few
+    that failed leave at the top, and for epochs.
     """
     clocks = {"k": experiment.clock, "seconds": "seconds"}
     grid = experiment.grid()
@@ -50,11 +50,12 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
         number = at(frame, setting)["seed"].n_unique()
         starts = experiment.starts_are if number != 1 else experiment.starts_are.removesuffix("s")
         column[0].set_title(", ".join(filter(None, [setting_name(setting), f"{number} {starts}"])))
+    compared = frame.filter(pl.col("method").is_in(experiment.compared()))
     for quantity, row in zip(
         np.repeat(experiment.quantities, len(axes) // len(experiment.quantities)), axes, strict=True
     ):
         if quantity in LINEAR and quantity.endswith("_loss"):
-            _end_where_curves_begin(row[0], frame, quantity)
+            _leave_out_failures(row[0], compared[quantity].to_numpy())
     save(figure, path)
 
 
@@ -109,6 +110,9 @@ def basin(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
     ax.set_xscale("log", base=2)
     ax.grid(color=FAINT, linewidth=0.6)
     finite = frame.filter(pl.col("last").is_finite())
+    if not finite.is_empty():  # where trainings fail, the curves leave at the top
+        low, high = np.quantile(finite["last"].to_numpy(), (0.0, 0.8))
+        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low) if high > low else None)
     for style, label in zip(STYLES, experiment.compared(), strict=False):
         runs = finite.filter(method=label).sort("times")
         x, y = runs["times"].to_numpy(), runs["last"].to_numpy()
@@ -162,15 +166,13 @@ def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
     ax.grid(color=FAINT, linewidth=0.6)
 
 
-def _end_where_curves_begin(ax: matplotlib.axes.Axes, frame: pl.DataFrame, quantity: str) -> None:
-    """Cut an axis at the largest loss of the first round: losses of trainings that failed are a matter of tables."""
-    finite = frame.filter(pl.col(quantity).is_finite())
-    if finite.is_empty():
-        return
-    losses = finite[quantity].to_numpy()
-    low, high = losses.min(), losses[finite["k"].to_numpy() == frame["k"].to_numpy().min()].max(initial=-np.inf)
-    if low < high < losses.max():
-        ax.set_ylim(low - 0.05 * (high - low), high + 0.05 * (high - low))
+def _leave_out_failures(ax: matplotlib.axes.Axes, losses: Floats) -> None:
+    """Cut an axis above nine tenths of the losses where few others, of trainings that failed, would set its scale."""
+    losses = losses[np.isfinite(losses)]
+    if losses.size:
+        low, high = np.quantile(losses, (0.0, 0.9))
+        if losses.max() > low + 3.0 * (high - low):
+            ax.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low) if high > low else None)
 
 
 def _label_few_decades(ax: matplotlib.axes.Axes) -> None:

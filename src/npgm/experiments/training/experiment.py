@@ -107,6 +107,17 @@ class TrainingExperiment(Experiment):
         options = ", ".join(f"{key} = {value}" for key, value in training.items() if key not in self.settings)
         return f"network {name}; {options}; seeds: {', '.join(map(str, preset.starts))}"
 
+    def basin(self, preset: str) -> list[Run]:
+        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed."""
+        chosen, (setting, *_) = self.preset(preset), self.grid()
+        multiples = BASIN if self.tuning_seed is not None else ()
+        return [
+            self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
+            for method in self.methods
+            if method.role == "compared" and "lr" in method.options
+            for times in multiples
+        ]
+
     def together(self, run: TrainingRun) -> int:  # type: ignore[override]
         """Return how many seeds are one batched model: one, if the network has buffers."""
         return BATCH if stackable(partial(run.training.build, 10)) else 1
@@ -207,17 +218,6 @@ class TextExperiment(TrainingExperiment):
         "train_loss": "training loss", "validation_loss": "validation loss", "test_loss": "test loss",
     }  # fmt: skip
     clock: ClassVar[str] = "iteration"
-
-    def basin(self, preset: str) -> list[Run]:
-        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed."""
-        chosen, (setting, *_) = self.preset(preset), self.grid()
-        multiples = BASIN if self.tuning_seed is not None else ()
-        return [
-            self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
-            for method in self.methods
-            if method.role == "compared" and "lr" in method.options
-            for times in multiples
-        ]
 
     def ticks(self, trainer: Trainer) -> int:
         """Return the steps of a round."""
