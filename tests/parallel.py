@@ -78,7 +78,8 @@ def zero(net: nn.Module, **changes: Any) -> torch.optim.Optimizer:
 
 def train(net: nn.Module, opt: torch.optim.Optimizer, steps: range, rank: int = 0, world: int = 1) -> None:
     for step in steps:
-        inputs, targets = (part.chunk(world)[rank] for part in data(step))
+        dtype = next(net.parameters()).dtype
+        inputs, targets = (part.chunk(world)[rank].to(dtype) for part in data(step))
         opt.zero_grad()
         (net(inputs) - targets).square().mean().backward()
         opt.step()
@@ -104,6 +105,7 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+FLOAT32 = ["spectral", "spectral-before", "auto-spectral"]
 APART = ["isotropic", "auto", "auto-separable-global"]
 RUNS_OF_FSDP = {name: {"reference": name} for name in references.names("isotropic", "separable")}
 
@@ -115,6 +117,12 @@ def ddp() -> nn.Module:
 def fsdp() -> nn.Module:
     net = model()
     fully_shard(net.inner)
+    fully_shard(net)
+    return net
+
+
+def fsdp_float32() -> nn.Module:
+    net = model().float()
     fully_shard(net)
     return net
 
@@ -277,6 +285,11 @@ def main(folder: Path) -> None:
     results["nonfinite"] = {policy: nonfinite(policy) for policy in ("propagate", "skip", "raise")}
     results["scaled"] = scaled()
     results["refused"] = refused()
+    results["float32"] = {}
+    for name in FLOAT32:
+        net = fsdp_float32()
+        train(net, optimizer(net, **options(name)), range(STEPS))  # of all rows, so that gradients are equal
+        results["float32"][name] = full(net)
     results["apart"] = {name: apart(**options(name)) for name in APART}
     if rank == 0:
         torch.save(results, folder / f"{world}.pt")

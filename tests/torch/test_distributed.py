@@ -41,8 +41,8 @@ def launch(world, folder):
     assert run.returncode == 0, run.stderr[-4000:]
 
 
-def alone(steps=range(parallel.STEPS), **options):
-    net = parallel.model()
+def alone(steps=range(parallel.STEPS), dtype=torch.float64, **options):
+    net = parallel.model().to(dtype)
     parallel.train(net, parallel.optimizer(net, **options), steps)
     return [p.detach() for p in net.parameters()]
 
@@ -56,6 +56,14 @@ def assert_equal(got, want):
 @pytest.mark.parametrize(("form", "name"), parallel.CASES)
 def test_trajectory_is_that_of_one_process(results, world, form, name):
     assert_equal(results[world][form, name], alone(**parallel.options(name)))
+
+
+@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("name", parallel.FLOAT32)
+def test_matrices_in_float32_are_those_of_one_process(results, world, name):
+    want = alone(dtype=torch.float32, **parallel.options(name))
+    for a, b in zip(results[world]["float32"][name], want, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
 
 
 def test_checkpoint_of_2_processes_goes_on_with_4(results):
