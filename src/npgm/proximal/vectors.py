@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from npgm import _validate
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, one_if_zero, promote
 from npgm.proximal.base import Proximable, indicator, slope
@@ -78,7 +80,7 @@ class GroupL2(Proximable):
         return L2(self.weight).prox(y, t, self.along)
 
     def _check(self, z: Array, axis: Axis) -> None:
-        count = z.ndim if axis is None else 1 if isinstance(axis, int) else len(axis)
+        count = np.ndim(z) if axis is None else 1 if isinstance(axis, int) else len(axis)
         if -self.along > count:
             raise ValueError(f"along={self.along} counts beyond the axes of a point, of which there are {count}")
 
