@@ -32,8 +32,6 @@ def inputs(device, dtype=None):
         "capturable": {"capturable": True, "momentum": 0.9, "lr": torch.tensor(0.001)},
         "separable": {"reference": "separable-cosh", "momentum": 0.9, "weight_decay": 0.1},
         "bounded": {"reference": "separable-log"},
-        "auto": {"scale": "auto", "momentum": 0.9},
-        "auto separable": {"scale": "auto", "reference": "separable-log", "weight_decay": 0.1},
         "tensor scope": {"scope": "tensor", "momentum": 0.9},
         "skip": {"nonfinite": "skip", "momentum": 0.9},
         "float32 momentum": {"momentum": 0.9, "momentum_dtype": torch.float32},

@@ -51,7 +51,8 @@ def join(state: dict[Any, dict[str, Tensor]], groups: Iterable[dict[str, Any]]) 
             vectors.setdefault(vector, []).extend(p for p in group["params"] if KEYS[0] in state.get(p, ()))
     for parameters in vectors.values():
         if parameters:
-            longest = max(parameters, key=lambda p: float(state[p][KEYS[1]]))
+            known = [p for p in parameters if not p.is_meta] or parameters[:1]
+            longest = known[0] if len(known) == 1 else max(known, key=lambda p: float(state[p][KEYS[1]]))
             for parameter in parameters:
                 state[parameter].update({key: state[longest][key] for key in KEYS})
 
