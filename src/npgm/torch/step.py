@@ -132,7 +132,8 @@ def _factors(
                     if decay not in followed:
                         followed[decay] = _followed(batch, vector, keep)
                     scale = batch.options.relative_scale * followed[decay]
-                made[key] = _factor(batch, vector.norm, scale).to(part.largest.device, part.largest.dtype)
+                factor = _factor(batch, vector.norm, scale)
+                made[key] = norms.finite(factor.to(part.largest.device, part.largest.dtype))
             factors[i] = made[key]
     return factors
 
@@ -153,11 +154,12 @@ def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:
         return scale.clamp(limits.smallest_normal * limits.eps, limits.max)
     assert isinstance(phi, Isotropic)
     m, ratio = norms.divisor(norm.largest), norm.ratio
-    if scale is None:
-        return norms.finite(phi.factor(array_api_compat.torch, m, ratio) / m)
-    m, ratio = m.to(scale), ratio.to(scale)
-    factor: Tensor = phi.factor(array_api_compat.torch, norms.finite(m / scale), ratio) / m
-    return norms.finite(factor)
+    argument = m
+    if scale is not None:
+        m, ratio = m.to(scale), ratio.to(scale)
+        argument = norms.finite(m / scale)
+    factor: Tensor = phi.factor(array_api_compat.torch, argument, ratio) / m
+    return factor
 
 
 def _keep(
