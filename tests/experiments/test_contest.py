@@ -47,6 +47,13 @@ def test_gradients_agree_with_differences(problem):
         )
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_auto_solves_every_suite(name):
+    records = [contend("auto", {}, problem, limit=10_000, trial=1, tol=1e-6) for problem in suite(name)]
+    assert all(record.reached for record in records)
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import tracemalloc
 from dataclasses import dataclass
 from itertools import pairwise
@@ -18,6 +19,7 @@ from backends import without_native
 from npgm import _native
 from npgm.solvers import Status, registry
 from npgm.solvers.method import build
+from npgm.solvers.methods import auto
 from npgm.solvers.native import stepper
 from npgm.solvers.objective import Objective
 
@@ -102,6 +104,33 @@ def test_the_native_rule_makes_the_same_steps(key, options, dtype):
         np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance)
     if key == "auto" and dtype is np.float64:
         assert not got.history["taken"][:-1].all()
+
+
+def test_blocks_of_quasi_newton_steps_double_where_they_end_for_want_of_progress(monkeypatch):
+    for name, value in {"FIRST": 8, "LATER": 6, "BLOCK": 2, "PROGRESS": 0.0, "SHARPER": 1e9}.items():
+        monkeypatch.setattr(auto, name, value)
+    modes = []
+    judge = auto.Auto.judge
+
+    def recorded(self, xp, here, there, state):
+        modes.append(bool(state.finishing[0, 0]))
+        return judge(self, xp, here, there, state)
+
+    monkeypatch.setattr(auto.Auto, "judge", recorded)
+    curvatures = np.geomspace(1.0, 10.0, 12)
+
+    def fun(x):
+        return np.sum(np.log(np.cosh(curvatures * x))), curvatures * np.tanh(curvatures * x)
+
+    kwargs = {"maxiter": 36, "tol": 0.0, "history": True}
+    got = npgm.minimize(fun, np.ones(12), **kwargs)
+    assert not modes
+    with without_native():
+        want = npgm.minimize(fun, np.ones(12), **kwargs)
+    lengths = [len(list(phase)) for _, phase in itertools.groupby(modes)]
+    assert lengths == [8, 2, 6, 4, 6, 8, 2]
+    for name in ("fun", "lr"):
+        np.testing.assert_allclose(got.history[name], want.history[name], rtol=1e-6)
 
 
 def test_every_solver_of_the_package_is_native():
