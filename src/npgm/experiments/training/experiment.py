@@ -108,9 +108,12 @@ class TrainingExperiment(Experiment):
         return f"network {name}; {options}; seeds: {', '.join(map(str, preset.starts))}"
 
     def basin(self, preset: str) -> list[Run]:
-        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed."""
+        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed.
+
+        There are none for a preset from which nothing can be concluded.
+        """
         chosen, (setting, *_) = self.preset(preset), self.grid()
-        multiples = BASIN if self.tuning_seed is not None else ()
+        multiples = BASIN if self.tuning_seed is not None and not chosen.inconclusive else ()
         return [
             self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
             for method in self.methods
