@@ -69,7 +69,7 @@ def test_import_loads_what_is_used_and_no_more():
         "assert not loaded(*(f'npgm.{name}' for name in lazy))\n"
         "assert {*lazy, 'minimize', 'Cosh', 'reference'} <= {*dir(npgm)}\n"
         "assert 'double-well' in npgm.problems.registry and 'adgd' in npgm.solvers.registry\n"
-        "assert not loaded('npgm.theory', 'npgm.proximal', 'scipy.stats')\n"
+        "assert not loaded('npgm.theory', 'scipy.stats')\n"
         "from npgm import *\n"
         "assert theory.certify and minimize is npgm.minimize is npgm.solvers.minimize\n"
     )

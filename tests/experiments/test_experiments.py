@@ -102,7 +102,9 @@ def test_a_run_that_is_done_ends_and_its_curve_goes_on_level(tmp_path):
     assert last["k"].n_unique() > 1
     assert last["k"].max() < 400
     assert last["status"].to_list() == ["CONVERGED"] * 3
-    ends = summary.curve(experiment, frame, "grad_norm").tail(1)
+    curve = summary.curve(experiment, frame, "grad_norm")
+    assert curve["seconds"].is_sorted()
+    ends = curve.tail(1)
     assert ends["k"].item() == last["k"].max()
     assert [ends[name].item() for name in ("low", "middle", "high")] == sorted(last["grad_norm"])
 

@@ -49,4 +49,4 @@ def _idx(path: Path) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
         raise ValueError(f"{path.name} is not an IDX file of bytes")
     dimensions = content[3]
     shape = np.frombuffer(content, ">i4", dimensions, offset=4)
-    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape)
+    return np.frombuffer(content, np.uint8, offset=4 + 4 * dimensions).reshape(shape).copy()  # that can be written to

@@ -53,8 +53,9 @@ def curve(experiment: Experiment, runs: pl.DataFrame, quantity: str) -> pl.DataF
     at 0 and 1, f - min f at its rounding. A run that converged before others ended goes on with its last value.
     """
     value = pl.col(quantity)
-    by_k = _level(runs).group_by("k", maintain_order=True)
-    if experiment.average == "median":
+    is_median = experiment.average == "median"
+    by_k = (_level(runs) if is_median else runs).group_by("k", maintain_order=True)
+    if is_median:
         points = by_k.agg(pl.col("seconds").median(), middle=value.median(), low=value.min(), high=value.max())
         return _clipped(points, quantity)
     points = by_k.agg(pl.col("seconds").median(), middle=value.mean(), deviation=value.std(), number=value.len())
@@ -63,8 +64,8 @@ def curve(experiment: Experiment, runs: pl.DataFrame, quantity: str) -> pl.DataF
 
 
 def _level(runs: pl.DataFrame) -> pl.DataFrame:
-    """Continue the runs that converged, but not their seconds, to the end of the longest."""
-    ends = runs.group_by("seed", maintain_order=True).last().filter(status="CONVERGED").drop("k", "seconds")
+    """Continue the runs that converged, by their last row, to the end of the longest."""
+    ends = runs.group_by("seed", maintain_order=True).last().filter(status="CONVERGED").drop("k")
     goes_on = runs.select("k").unique().join(ends, how="cross")
     return pl.concat([runs, goes_on.join(runs, on=["seed", "k"], how="anti")], how="diagonal")
 

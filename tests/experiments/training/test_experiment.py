@@ -61,7 +61,7 @@ def done(tmp_path_factory):
 
 def test_histories(done):
     frame = done[1].read(small().runs("smoke"))
-    assert frame.columns[:5] == ["k", "seconds", "train_loss", "test_loss", "test_accuracy"]
+    assert frame.columns[:5] == ["k", "seconds", "train_loss", "late_loss", "test_loss"]
     assert len(frame) == 2 * 3 * 4
     assert set(frame["k"]) == {1, 2}
     assert set(frame["status"]) == {"MAXITER"}
@@ -160,7 +160,7 @@ def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path,
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})
-    monkeypatch.setattr(experiments, "names", lambda: ["cifar100", "phase-retrieval"])
+    monkeypatch.setattr(catalogue, "names", lambda: ["cifar100", "phase-retrieval"])
     done = CliRunner().invoke(
         cli.app, ["reproduce", "all", "--preset", "smoke", "--jobs", "1", "--output", str(tmp_path)]
     )
@@ -213,7 +213,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
         ("lr = 0.56", "rate = 0.56", r"methods\[2\]: .*unexpected keyword argument 'rate'"),
         ("lr = 0.56", "lr = -1.0", r"methods\[2\]: Invalid learning rate: -1.0"),
         ('method = "sgd"', 'method = "gd"', r"methods\[2\]: unknown method 'gd'; accepted: adam, adamw, muon, npgm, sgd"),
-        ('quantities = ["train_loss"', 'quantities = ["gap"', "unknown quantity 'gap'; accepted: test_accuracy"),
+        ('quantities = ["train_loss"', 'quantities = ["gap"', "unknown quantity 'gap'; accepted: late_loss, test_accuracy"),
     ],
 )  # fmt: skip
 def test_errors_name_the_file_and_the_key(tmp_path, old, new, message):
