@@ -69,8 +69,7 @@ def test_histories_are_the_solvers(smoke):
             np.testing.assert_allclose(frame[name], res.history[name], rtol=1e-6)
         assert frame["k"].to_list() == list(range(res.nit + 1))
         measured = frame.filter(pl.col("sharpness").is_not_null())["k"].to_list()
-        assert measured[:4] == [0, 1, 2, 3]
-        assert measured[-1] == run.maxiter
+        assert measured == [0, 1, 10, run.maxiter]
         assert set(frame["method"]) == {run.method.label}
 
 

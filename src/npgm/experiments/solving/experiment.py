@@ -29,10 +29,14 @@ class SolvingPreset(Preset):
     """How much of an experiment is run: the starts for each setting, and the iterations of a run."""
 
     maxiter: int
+    sharpness_points: int | None = None
+    """In place of the experiment's."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _validate.count("maxiter", self.maxiter, least=1)
+        if self.sharpness_points is not None:
+            _validate.count("sharpness_points", self.sharpness_points)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +93,10 @@ class SolvingExperiment(Experiment):
 
     def run(self, preset: SolvingPreset, setting: Setting, method: MethodSpec, seed: int) -> SolvingRun:
         """Return a run."""
+        points = self.sharpness_points if preset.sharpness_points is None else preset.sharpness_points
         return SolvingRun(
             setting=setting, method=method, seed=seed, problem=self.problem, options=self.options,
-            maxiter=preset.maxiter, stops_below=self.stops_below, sharpness_points=self.sharpness_points,
+            maxiter=preset.maxiter, stops_below=self.stops_below, sharpness_points=points,
         )  # fmt: skip
 
     def scope(self, preset: SolvingPreset) -> str:
