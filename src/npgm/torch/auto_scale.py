@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npgm.references import Isotropic, Spectral
+from npgm.references import Spectral
 from npgm.torch import norms
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options, scope_of
@@ -66,9 +66,7 @@ def _vector(group: dict[str, Any]) -> tuple[Any, ...] | None:
 
 
 def terms(options: Options, parameter: Tensor) -> int:
-    """Return how many entries or singular values of a parameter φ adds up; none for an isotropic φ."""
-    if isinstance(options.phi, Isotropic):
-        return 0
+    """Return how many entries or singular values of a parameter φ adds up, which is not isotropic."""
     n, shape = parameter.numel(), parameter.shape
     if isinstance(options.phi, Spectral):
         rows = shape[0] if shape else 1

@@ -97,9 +97,11 @@ def _vectors(
     vectors = []
     for (lift, scope, _), places in members.items():
         norm = norms.together([part for i in places if (part := measured[i]) is not None])
-        counts = [
-            auto_scale.terms(batches[i].options, p) for i in places for p in batches[i].whole or batches[i].parameters
-        ]
+        if lift == Isotropic.lift:  # of which nothing is counted
+            counts = [0] * len(norm.largest)
+        else:
+            tensors = [(batches[i].options, p) for i in places for p in batches[i].whole or batches[i].parameters]
+            counts = [auto_scale.terms(options, p) for options, p in tensors]
         terms: list[int] | Tensor = counts if scope == "tensor" else [sum(counts)]
         if process_group is not None and scope == "global":
             norm = norms.over_processes(norm, process_group)
