@@ -19,7 +19,6 @@ from npgm.solvers.composite import CompositeIterate
 from npgm.solvers.history import Recorder, stationarity
 from npgm.solvers.iterate import ArrayIterate, Iterate, point
 from npgm.solvers.method import Method, chosen
-from npgm.solvers.methods.proximal import Proximal
 from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 from npgm.solvers.progress import Progress, suggested_lr
@@ -134,7 +133,7 @@ class _Loop:
             ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
         )
         self.scales = method.scales(objective.xp, point(objective.xp, self.iterate))
-        if isinstance(method, Proximal) and isinstance(self.iterate, ArrayIterate):
+        if not method.smooth and isinstance(self.iterate, ArrayIterate):
             self.iterate = CompositeIterate(self.iterate)
         self.progress = Progress(objective, self.iterate)
         self.k = 0

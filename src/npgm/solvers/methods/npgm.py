@@ -12,6 +12,7 @@ from npgm.references import Isotropic, Reference, as_reference
 from npgm.solvers.directions import Preconditioned
 from npgm.solvers.heavy_ball import HeavyBall
 from npgm.solvers.method import Point, register
+from npgm.solvers.stepsizes import Stepsize
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 
 
@@ -45,8 +46,7 @@ class NPGM(HeavyBall):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        momentum = getattr(self.lr, "usual_momentum", 0.0) if self.momentum is None else self.momentum
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", momentum))
+        object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
         if self.scale is None and isinstance(self.lr, EdgeOfStability) and self.reference is NPGM.reference:
             object.__setattr__(self, "scale", "auto")
         object.__setattr__(self, "reference", scaled(self.reference, self.scale))
@@ -78,6 +78,16 @@ class NPGM(HeavyBall):
         along, m = state
         m = self.momentum * m + (1.0 - self.momentum) * here.grad
         return here.x - self.lr * self.direction(xp, m, along), (along, m)
+
+
+def suited_momentum(momentum: float | None, lr: float | Stepsize) -> float:
+    """Return the option ``momentum``, where it is None what suits the stepsize.
+
+    Raises:
+        TypeError, ValueError: if it is not in [0, 1).
+    """
+    usual = lr.usual_momentum if isinstance(lr, Stepsize) else 0.0
+    return _validate.fraction("momentum", usual if momentum is None else momentum)
 
 
 def scaled(reference: Reference | str, scale: float | str | None) -> Reference:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from npgm import _validate
 from npgm._array import Array, Namespace, select, to_host
 from npgm.kernels import Cosh
 from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable
 from npgm.solvers.directions import Direction, Preconditioned
 from npgm.solvers.method import Method, Point, register
-from npgm.solvers.methods.npgm import scaled
+from npgm.solvers.methods.npgm import scaled, suited_momentum
 from npgm.solvers.stepsizes import Stepsize, as_lr
 from npgm.solvers.stepsizes.backtracking import Backtracking
 from npgm.solvers.trial import Trial
@@ -78,8 +77,7 @@ class Proximal(Method):
                 f"prox must be a function of npgm.proximal such as npgm.proximal.L1(0.1), not {self.prox!r}"
             )
         object.__setattr__(self, "lr", as_lr(self.lr))
-        momentum = getattr(self.lr, "usual_momentum", 0.0) if self.momentum is None else self.momentum
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", momentum))
+        object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
         if self.momentum and isinstance(self.lr, Backtracking):
             raise ValueError(f"lr='backtracking' with prox needs momentum=0, not {self.momentum!r}")
         if self.scale is None and isinstance(self.lr, Stepsize) and self.reference is None:

@@ -146,10 +146,15 @@ def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], as
     return Report(certificates, refused)
 
 
-def algorithm_1(theorem: str, history: History) -> None:
-    """Check that the run is one of the paper's Algorithm 1."""
+def smooth(theorem: str, history: History) -> None:
+    """Check that the run minimised f alone."""
     if not history.method.smooth:
         raise AssumptionError(theorem, "that f is smooth", f"there is a function g beside f, in {history.method!r}")
+
+
+def algorithm_1(theorem: str, history: History) -> None:
+    """Check that the run is one of the paper's Algorithm 1."""
+    smooth(theorem, history)
     if history.method.as_npgm is None:
         raise AssumptionError(theorem, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
 

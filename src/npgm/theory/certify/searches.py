@@ -10,7 +10,7 @@ from npgm._array import Bools, Floats
 from npgm.solvers import History
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, check, report, series
+from npgm.theory.certify.report import Report, Trials, check, report, series, smooth
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -88,8 +88,7 @@ def auto(
     def assume(theorem: str) -> None:
         if not gammas.size:
             raise AssumptionError(theorem, "a step", "none was taken")
-        if not history.method.smooth:
-            raise AssumptionError(theorem, "that f is smooth", f"there is a function g beside f, in {history.method!r}")
+        smooth(theorem, history)
 
     return report(trials, observe, assume)
 
