@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TypeGuard
 
@@ -31,11 +32,9 @@ def write_report(experiment: Experiment, preset: str, store: Store) -> list[Path
     folder.mkdir(parents=True, exist_ok=True)
     pictures = []
     if not results.none:
-        pictures.append(folder / f"{_picture(experiment)}.svg")
-        if isinstance(experiment, ContestExperiment):
-            contest_report.profiles(experiment, results.summary, pictures[0])
-        else:
-            figures.convergence(experiment, results.frame, pictures[0])
+        stem, _, draw = _picture(results)
+        pictures.append(folder / f"{stem}.svg")
+        draw(pictures[0])
         if _measures_sharpness(experiment):
             pictures.append(folder / "sharpness.svg")
             figures.sharpness(experiment, results.frame, pictures[1])
@@ -65,15 +64,14 @@ def _measures_sharpness(experiment: Experiment) -> TypeGuard[SolvingExperiment]:
     return isinstance(experiment, SolvingExperiment) and experiment.sharpness_points > 0
 
 
-def _picture(experiment: Experiment) -> str:
-    return "profiles" if isinstance(experiment, ContestExperiment) else "convergence"
-
-
-def _caption(experiment: Experiment) -> str:
+def _picture(results: Results) -> tuple[str, str, Callable[[Path], None]]:
+    """Return the name of the first picture, what it shows in words, and the function that draws it."""
+    experiment = results.experiment
     if isinstance(experiment, ContestExperiment):
-        return contest_report.CAPTION
+        return "profiles", contest_report.CAPTION, partial(contest_report.profiles, experiment, results.summary)
     shown = " and ".join(experiment.symbols[quantity] for quantity in experiment.quantities)
-    return f"{shown} against {experiment.clock}s and seconds; {averaged(experiment)}"
+    caption = f"{shown} against {experiment.clock}s and seconds; {averaged(experiment)}"
+    return "convergence", caption, partial(figures.convergence, experiment, results.frame)
 
 
 def _sections(results: Results) -> Iterable[str]:
@@ -92,7 +90,8 @@ def _sections(results: Results) -> Iterable[str]:
     elif results.missing:
         yield f"**{results.missing} runs of this preset are not done; what follows is of the others.**"
     if not results.none:
-        yield f"![{_caption(experiment)}]({_picture(experiment)}.svg)"
+        stem, caption, _ = _picture(results)
+        yield f"![{caption}]({stem}.svg)"
     yield "## Claims"
     if experiment.claims:
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))

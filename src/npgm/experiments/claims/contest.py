@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from npgm._array import Floats
+from npgm._array import Bools, Floats
 from npgm.experiments.claims.base import Verdict, against_all, each_setting, register
 from npgm.experiments.spec import Claim, Experiment
 from npgm.experiments.summary import at
@@ -24,6 +24,14 @@ def best_counts(experiment: Experiment, runs: pl.DataFrame) -> Floats:
     return np.asarray(np.min([counts(runs, label) for label in experiment.compared()], axis=0))
 
 
+def is_near(own: Floats, best: Floats, factor: float, more: float) -> Bools:
+    """Return on which problems a method takes at most ``factor`` times the evaluations of the best, and ``more``.
+
+    Where the method does not reach the tolerance, it is not near.
+    """
+    return np.isfinite(own) & (own <= factor * best + more)
+
+
 @register
 @each_setting("{starts} on which {target} is not reached")
 def no_failure(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdict:
@@ -38,12 +46,9 @@ def no_failure(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verd
 def near_the_best(
     experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, factor: float, more: float, share: float
 ) -> Verdict:
-    """On this share of the problems the method takes at most ``factor`` times what the best takes, and ``more``.
-
-    Where no method reaches the tolerance, this one is not near.
-    """
+    """On this share of the problems the method is near the best of those that are compared, as `is_near` says."""
     own = counts(runs, claim.method)
-    near = int((own <= factor * best_counts(experiment, runs) + more)[np.isfinite(own)].sum())
+    near = int(is_near(own, best_counts(experiment, runs), factor, more).sum())
     return Verdict.of(f"{near} of {len(own)}", near >= share * len(own))
 
 

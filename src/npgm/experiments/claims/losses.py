@@ -43,16 +43,11 @@ def loss_ratio(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, at_m
     """
     labels = (claim.method, str(claim.other))
     own, other = (at(runs, {}, label) for label in labels)
-    pairs = own.join(other, on="seed", suffix="_other")
-    values, others = (_last(pairs, experiment.measure, suffix) for suffix in ("", "_other"))
-    text = f"{labels[0]} {_text(values)}, {labels[1]} {_text(others)}"
-    if not len(pairs):
-        return Verdict.of(f"{text}; they have no seed in common", None)
-    if not (np.isfinite(values).all() and np.isfinite(others).all()):
-        failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
-        return Verdict.of(text, None if failed and also else also)
+    values, others, text, early = _paired(labels[0], own, labels[1], other, experiment.measure, bounded_below=False)
+    if early is not None:
+        return early
     mean, half = _interval(values - at_most * others)
-    certain = len(pairs) == 1 or abs(mean) > half
+    certain = len(values) == 1 or abs(mean) > half
     return Verdict.of(f"{text}, ratio {values.mean() / others.mean():.3f}", mean <= 0.0 if certain else None)
 
 
@@ -82,17 +77,32 @@ def unharmed(
 
 def _compared(label: str, own: pl.DataFrame, rival: str, other: pl.DataFrame, low: float, high: float) -> Verdict:
     """Return whether the difference of the last losses lies between two bounds."""
-    pairs = own.join(other, on="seed", suffix="_other")
-    values, others = (_last(pairs, QUANTITY, suffix) for suffix in ("", "_other"))
-    text = f"{label} {_text(values)}, {rival} {_text(others)}"
-    if not len(pairs):
-        return Verdict.of(f"{text}; they have no seed in common", None)
-    if not (np.isfinite(values).all() and np.isfinite(others).all()):
-        failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
-        return Verdict.of(text, None if failed and also else False if failed else low == -math.inf)
+    bounded_below = low != -math.inf
+    values, others, text, early = _paired(label, own, rival, other, QUANTITY, bounded_below=bounded_below)
+    if early is not None:
+        return early
     mean, half = _interval(values - others)
     inside, outside = low < mean - half and mean + half < high, mean + half < low or mean - half > high
     return Verdict.of(f"{text}, difference {mean:.3f} ± {half:.3f}", True if inside else False if outside else None)
+
+
+def _paired(
+    label: str, own: pl.DataFrame, rival: str, other: pl.DataFrame, quantity: str, *, bounded_below: bool
+) -> tuple[np.ndarray, np.ndarray, str, Verdict | None]:
+    """Return the last values of two methods with the same seeds, in words too, and a verdict where there is no more.
+
+    A method of which a training failed is beyond every bound from above, and if only the other one failed, within it.
+    """
+    pairs = own.join(other, on="seed", suffix="_other")
+    values, others = (_last(pairs, quantity, suffix) for suffix in ("", "_other"))
+    text = f"{label} {_text(values)}, {rival} {_text(others)}"
+    early = None
+    if not len(pairs):
+        early = Verdict.of(f"{text}; they have no seed in common", None)
+    elif not (np.isfinite(values).all() and np.isfinite(others).all()):
+        failed, also = not np.isfinite(values).all(), not np.isfinite(others).all()
+        early = Verdict.of(text, None if failed and also else False if failed else not bounded_below)
+    return values, others, text, early
 
 
 def _interval(differences: np.ndarray) -> tuple[float, float]:

@@ -126,7 +126,7 @@ def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: i
     def counted(x: Floats) -> tuple[float, Floats]:
         nonlocal first
         f, grad = problem.fun(x)
-        norm = math.sqrt(grad @ grad) if 1e-100 < np.max(np.abs(grad)) < 1e100 else float(np.linalg.norm(grad))
+        norm = float(np.linalg.norm(grad))
         if not record.relative:
             first = norm
         record.fun.append(float(f))

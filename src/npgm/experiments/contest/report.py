@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from npgm._array import Floats
-from npgm.experiments.claims.contest import counts
+from npgm.experiments.claims.contest import counts, is_near
 from npgm.experiments.contest.experiment import ContestExperiment
 from npgm.experiments.contest.problems import suite
 from npgm.experiments.page import table
@@ -104,8 +104,7 @@ def _losses(experiment: ContestExperiment, summary: pl.DataFrame) -> str:
             continue
         compared = [label for label in experiment.compared() if label in costs]
         best = np.min([costs[label] for label in compared], axis=0)
-        lost = np.isinf(costs[own_label]) | (costs[own_label] > FACTOR * best + MORE)
-        for i in np.flatnonzero(lost):
+        for i in np.flatnonzero(~is_near(costs[own_label], best, FACTOR, MORE)):
             winner = compared[int(np.argmin([costs[label][i] for label in compared]))] if best[i] < np.inf else "none"
             others = (label for label in costs if label not in compared)
             rows.append((
