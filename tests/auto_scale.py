@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -36,6 +36,23 @@ def directions(
             for i, part in zip(vector, np.split(phi.precondition(y), ends), strict=True):
                 steps[i] = part.reshape(tensors[i].shape)
         yield steps
+
+
+def gradients(shapes: Sequence[tuple[int, ...]], steps: int) -> Iterator[list[np.ndarray]]:
+    """Yield tensors of sizes that grow and shrink: the first with an outlier, the second zero now and then, the third late.
+
+    The second has the shape (4,), the third ().
+    """
+    rng = np.random.default_rng(0)
+    for t in range(steps):
+        tensors = [10.0 ** rng.uniform(-2, 2) * rng.standard_normal(shape) for shape in shapes]
+        if t == 4:
+            tensors[0] = 1e9 * tensors[0]
+        if t % 3 == 2:
+            tensors[1] = np.zeros(4)
+        if t < 3:
+            tensors[2] = np.zeros(())
+        yield tensors
 
 
 def _terms(name: str, tensor: np.ndarray) -> int:
