@@ -37,7 +37,8 @@ bool has_step(Dtype parameter, Dtype momentum);
 bool overlaps_itself(Tensors const&);
 
 // The two halves of a step. `factors` are what an isotropic φ multiplies by, one for all tensors or one for each, or the
-// λ of a separable φ in place of that of its rule; a gradient is divided by `grad_scale`. Both throw std::invalid_argument for tensors that they do not support.
+// λ of a separable φ in place of that of its rule; a gradient is divided by `grad_scale`. Both throw
+// std::invalid_argument for tensors that they do not support.
 std::vector<Norm> measure(Tensors const&, Rule const&, double grad_scale, int threads);
 void move(Tensors const&, Rule const&, std::span<double const> factors, double lr, double grad_scale, int threads);
 
