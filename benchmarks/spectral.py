@@ -1,14 +1,13 @@
-"""Spectral preconditioning beside its peers: `python benchmarks/spectral.py steps|factorization|mnist`.
+"""Spectral preconditioning and its peers: `python benchmarks/spectral.py accuracy|factorization|mnist`.
 
-steps: times of a step in one run, each method after the other in every round, medians over rounds and ratios to
-`torch.optim.Muon`'s. factorization: ‖∇f‖ of the matrix factorisation of MovieLens 100K, rank 10. mnist: a multilayer
-perceptron for one epoch, with the same split of parameters for all methods and the stepsizes of one grid.
+accuracy: errors of ∇φ* on matrices that are random, of low rank, and with small singular values. factorization: ‖∇f‖
+of the matrix factorisation of MovieLens 100K, rank 10. mnist: a multilayer perceptron for one epoch, with the same
+split of parameters for all methods and the stepsizes of one grid.
 """
 
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -19,69 +18,45 @@ from torch import Tensor, nn
 
 import npgm
 import npgm.torch
-from npgm.bench.cases import LAYOUTS
+from npgm._array import Floats
 from npgm.data import load
 from npgm.data.movielens import rating_matrix
-
-ROUNDS = 9
-
-
-def _muon_in_float32(parameters: list[nn.Parameter]) -> Callable[[], object]:
-    """Muon's step with its five iterations in float32, of which torch has bfloat16 alone."""
-    buffers = [torch.zeros_like(p) for p in parameters]
-
-    def step() -> None:
-        for p, buffer in zip(parameters, buffers, strict=True):
-            assert p.grad is not None
-            buffer.lerp_(p.grad, 0.05)
-            x = p.grad.lerp(buffer, 0.95)
-            x = x if x.shape[0] <= x.shape[1] else x.T
-            x = x / x.norm().clamp(min=1e-7)
-            for _ in range(5):
-                gram = x @ x.T
-                x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=-4.775, alpha=2.0315), x, beta=3.4445)
-            p.data.add_(x if x.shape == p.shape else x.T, alpha=-1e-6)
-
-    return step
+from npgm.torch.spectral import precondition
 
 
-def steps() -> None:
-    """Print the times of steps on matrices, and on all of ResNet-18, as ratios."""
-    layouts: dict[str, list[tuple[int, ...]]] = {
-        "512 x 512": [(512, 512)],
-        "256 x 784": [(256, 784)],
-        "a block of GPT-2": [(768, 2304), (768, 768), (768, 3072), (3072, 768)],
-        # torch's Muon takes matrices only
-        "ResNet-18": [(s[0], int(np.prod(s[1:]))) for s in LAYOUTS["resnet18"].shapes if len(s) > 1],
-    }
-    for title, shapes in layouts.items():
-        parameters = [nn.Parameter(torch.randn(shape)) for shape in shapes]
-        for p in parameters:
-            p.grad = torch.randn_like(p)
+def accuracy() -> None:
+    """Print the largest errors of ∇φ* in the spectral norm, relative to its largest singular value, and of an SVD's."""
+    rng = np.random.default_rng(0)
 
-        def spectral(scale: float, p: list[nn.Parameter] = parameters) -> Callable[[], object]:
-            options: dict[str, Any] = {"momentum": 0.95, "momentum_order": "before", "nesterov": True}
-            return npgm.torch.SpectralGD(p, lr=1e-6, scale="auto", relative_scale=scale, **options).step
+    def graded(m: int, n: int, smallest: float) -> Floats:
+        u, v = (np.linalg.qr(rng.standard_normal((k, m)))[0] for k in (m, n))
+        return u * np.geomspace(1.0, smallest, m) @ v.T
 
-        methods = {
-            "Muon (bfloat16)": torch.optim.Muon(parameters, lr=1e-6).step,
-            "Muon in float32": _muon_in_float32(parameters),
-            "spectral, λ = 0.1 rms": spectral(0.1),
-            "spectral, λ = 0.001 rms": spectral(1e-3),
-        }
-        times: dict[str, list[float]] = {name: [] for name in methods}
-        for step in methods.values():
-            step()
-        for _ in range(ROUNDS):
-            for name, step in methods.items():
-                began = time.perf_counter()
-                step()
-                times[name].append(time.perf_counter() - began)
-        medians = {name: float(np.median(values)) for name, values in times.items()}
-        first = medians["Muon (bfloat16)"]
-        print(
-            f"{title}: " + "; ".join(f"{n} {1e3 * t:.1f} ms, {t / first:.2f}" for n, t in medians.items()), flush=True
-        )
+    matrices: list[Floats] = []
+    for m, n in [(96, 96), (64, 200)]:
+        low = rng.standard_normal((m, m // 8)) @ rng.standard_normal((m // 8, n))
+        matrices += [low, low + 1e-3 * rng.standard_normal((m, n)), rng.standard_normal((m, n))]
+        matrices += [graded(m, n, smallest) for smallest in (1e-3, 1e-5, 1e-8)]
+    for dtype in (torch.float32, torch.float64):
+        for ratio in (1.0, 10.0, 1e2, 1e3, 1e4, 2e4, 1e6):
+            worst = [0.0, 0.0]
+            for kernel, y in product((npgm.Sqrt(), npgm.Artanh()), matrices):
+                z = torch.tensor(y, dtype=dtype)
+                q = ratio / torch.linalg.matrix_norm(z.double(), 2)
+                exact = _by_svd(kernel, z.double(), q)
+                size = torch.linalg.matrix_norm(exact, 2)
+                made = (
+                    precondition(npgm.Spectral(kernel, float(1.0 / q)), [z], method="eigen")[0],
+                    _by_svd(kernel, z, q),
+                )
+                for i, u in enumerate(made):
+                    worst[i] = max(worst[i], float(torch.linalg.matrix_norm(u.double() - exact, 2) / size))
+            print(f"{dtype}, σmax/λ = {ratio:g}: {worst[0]:.1e}, by an SVD {worst[1]:.1e}", flush=True)
+
+
+def _by_svd(kernel: npgm.Kernel, z: Tensor, q: Tensor) -> Tensor:
+    u, s, vt = torch.linalg.svd(z, full_matrices=False)
+    return (u * kernel.precondition(s * q.to(z.dtype))) @ vt
 
 
 def factorization(starts: int = 10) -> None:
@@ -147,5 +122,5 @@ def mnist(seeds: int = 3) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(2)
-    {"steps": steps, "factorization": factorization, "mnist": mnist}[sys.argv[1]]()
+    torch.set_num_threads(1 if sys.argv[1] == "accuracy" else 2)
+    {"accuracy": accuracy, "factorization": factorization, "mnist": mnist}[sys.argv[1]]()

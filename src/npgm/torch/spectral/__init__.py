@@ -77,10 +77,13 @@ def _wide(y: Tensor) -> Tensor:
 
 
 def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
-    m = divisor(y.abs().amax((-2, -1)))
+    largest = y.abs().amax((-2, -1))
+    # a power of two, by which the division does not round
+    m, finite = torch.exp2(torch.log2(divisor(largest)).floor()), torch.isfinite(largest)
     z = y / m[:, None, None]
-    finite = torch.isfinite(z).all(-1).all(-1)
-    z = torch.where(finite[:, None, None], z, 0.0)
+    whole = y.device.type == "cpu" and bool(finite.all())  # which other devices are not waited for to say
+    if not whole:
+        z = torch.where(finite[:, None, None], z, 0.0)
     if relative is None:
         q = m.double() / phi.scale
     else:
@@ -91,4 +94,4 @@ def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str,
         u = by_products.precondition(phi.kernel, z, q, dtype=dtype)
     else:
         u = by_eigen.precondition(phi.kernel, z, q)
-    return torch.where(finite[:, None, None], u, torch.nan)
+    return u if whole else torch.where(finite[:, None, None], u, torch.nan)
