@@ -445,6 +445,15 @@ def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
     assert "scale = 0.001" in specification.read_text()
 
 
+def test_a_fixed_radius_is_not_searched(tmp_path):
+    spec = valley()
+    fixed = dataclasses.replace(spec, methods=[dataclasses.replace(spec.methods[0], fixed_radius=True)])
+    (tuned,) = tune(fixed, "smoke", tmp_path, jobs=1)
+    assert (tuned.after.radius, tuned.trials, len(tuned.by_radius)) == (0.1, 7, 1)
+    table, _ = write_table(fixed, "smoke", tmp_path, [tuned])
+    assert "λ or radius 0.1 not searched" in table.read_text()
+
+
 def test_a_grid_that_was_limited_says_so(tmp_path):
     tuned = tune(valley(), "smoke", tmp_path, jobs=1, methods=["plain"], trials=4)
     assert (tuned[0].limited, tuned[0].trials, tuned[0].after.options["lr"]) == (True, 4, 0.25)

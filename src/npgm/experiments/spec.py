@@ -36,6 +36,8 @@ class MethodSpec:
     role: str = "compared"
     """``compared`` in figures and claims, or ``check``: in tables only, for one claim or a remark."""
     note: str = ""
+    fixed_radius: bool = False
+    """Whether tuning searches the stepsize alone, and leaves λ or the radius of clipping as it is."""
 
     def __post_init__(self) -> None:
         _validate.choice("role", self.role, ("compared", "check"))

@@ -57,7 +57,8 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
         yield (
             f"The least {measure} at the end was searched with seed {experiment.tuning_seed}, which is none of those "
             "of the table, on grids that are the same for all methods: seven γ with ratios of 2, each with λ, or the "
-            "radius of clipping, as it was, a tenth and ten times of it. A grid whose best is at its edge went on."
+            "radius of clipping, as it was, a tenth and ten times of it, unless the table says that this was not done."
+            " A grid whose best is at its edge went on."
         )
         for setting, entries in _by_setting(tuned):
             if any(entry.by_radius for entry in entries):
@@ -87,6 +88,8 @@ def _row(experiment: Experiment, entry: Tuned) -> list[str]:
     lowered = f", lowered from {entry.best:.3g}" if entry.best != lr else ""
     radii = entry.before.radius, entry.after.radius
     radius = f", λ or radius {radii[1]:.3g} in place of {radii[0]:.3g}" if radii[0] != radii[1] else ""
+    if entry.before.fixed_radius:
+        radius = f", λ or radius {radii[0]:.3g} not searched"
     return [
         entry.before.label, f"{entry.before.options['lr']:.3g}", f"{lr:.3g}{lowered}{radius}",
         _measure(experiment, entry.values_before), _measure(experiment, entry.values_after), agreement,

@@ -83,8 +83,9 @@ def tune(
 
     An experiment with a ``tuning_seed`` is tuned by equal grids for all methods instead: seven stepsizes with ratios of
     2 about that which the experiment has, and each of them with λ, or the radius of clipping, as the experiment has it,
-    a tenth and ten times of it. A grid whose best is at its edge goes on. They are searched with that seed, which is
-    none of those on which the methods are compared, so that these are not run with any other stepsize.
+    a tenth and ten times of it unless the method has a ``fixed_radius``. A grid whose best is at its edge goes on. They
+    are searched with that seed, which is none of those on which the methods are compared, so that these are not run
+    with any other stepsize.
 
     Args:
         experiment: what to run.
@@ -221,7 +222,8 @@ class _EqualTuning(_Tuning):
     def __init__(self, experiment: Experiment, store: Store, runs: list[Run], trials: int) -> None:
         super().__init__(experiment, store, runs, trials)
         self.trials = trials
-        exponents = (0,) if runs[0].method.radius is None else (-1, 0, 1)
+        method = runs[0].method
+        exponents = (0,) if method.radius is None or method.fixed_radius else (-1, 0, 1)
         self.searches = {exponent: self._search(exponent) for exponent in exponents}
 
     def steps(self) -> Iterator[list[Run]]:
