@@ -52,3 +52,14 @@ def suggested(name, label, **numbers):
         return cross_entropy(model(inputs[0]).flatten(0, -2), targets.flatten())
 
     return suggest(network, loss, batches, momentum=0.9, **numbers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "clip"), [("char-rnn", 0.05), ("char-lstm", 0.1)])
+def test_on_a_recurrent_network_suggestions_are_within_a_factor_of_two_of_the_best(name, clip):
+    found = suggested(name, "clip + SGDm", sgd_lr=best(name, "clip + SGDm", clip), clip=clip,
+                      adam_lr=best(name, "clip + AdamW", clip))  # fmt: skip
+    print(found)
+    for optimizer, label in (("NGD", "NGDm"), ("IHGD", "iHGDm"), ("SNGD", "sNGDm"), ("SHGD", "sHGDm")):
+        options = found.options[optimizer]
+        assert 0.5 <= options["lr"] / best(name, label, options["scale"]) <= 2.0, (label, options)
