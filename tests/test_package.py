@@ -65,7 +65,8 @@ def test_import_loads_what_is_used_and_no_more():
         "import sys, npgm\n"
         "loaded = lambda *names: [m for m in sys.modules if m.startswith(names)]\n"
         "lazy = ['problems', 'proximal', 'solvers', 'theory']\n"
-        "assert not loaded('scipy', 'torch', 'jax', 'importlib.metadata'), loaded('scipy', 'importlib.metadata')\n"
+        "assert not loaded('numpy', 'scipy', 'torch', 'jax', 'importlib.metadata'), loaded('scipy', 'importlib.metadata')\n"
+        "assert npgm.Cosh is npgm.kernels.Cosh and not loaded('scipy')\n"
         "assert not loaded(*(f'npgm.{name}' for name in lazy))\n"
         "assert {*lazy, 'minimize', 'Cosh', 'reference'} <= {*dir(npgm)}\n"
         "assert 'double-well' in npgm.problems.registry and 'adgd' in npgm.solvers.registry\n"
@@ -83,19 +84,43 @@ def test_what_the_package_does_not_have_is_an_attribute_error():
         from npgm import maximize  # noqa: F401
 
 
-def test_an_interrupt_while_the_command_line_is_imported_is_quiet():
+@pytest.mark.parametrize("module", ["npgm.cli", "typer", "numpy", "npgm.experiments"])
+def test_an_interrupt_while_the_command_line_is_imported_is_quiet(module):
     code = (
         "import os, signal, sys\n"
         "class Interrupt:\n"
         "    def find_spec(self, name, *_):\n"
-        "        if name == 'typer':\n"
+        f"        if name == '{module}':\n"
         "            os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.meta_path.insert(0, Interrupt())\n"
         "from npgm.__main__ import main\n"
         "main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")  # 130 to a shell
+
+
+def test_an_interrupted_command_is_quiet():
+    code = (
+        "import os, signal, sys\n"
+        "import npgm.cli\n"
+        "npgm.cli._table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['npgm', 'kernels']\n"
+        "from npgm.__main__ import main\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "")
+
+
+def test_little_is_imported_before_an_interrupt_is_quiet():
+    code = (
+        "import sys; before = {*sys.modules}\n"
+        "import npgm.__main__\n"
+        "loaded = {name for name in {*sys.modules} - before if name.startswith('npgm')}\n"
+        "assert loaded == {'npgm', 'npgm.__main__'} and not {'numpy', 'typing'} & ({*sys.modules} - before), loaded\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_the_command_line_says_what_it_needs():

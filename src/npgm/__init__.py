@@ -7,30 +7,28 @@ NeurIPS 2025.
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
-from npgm import kernels
-from npgm.kernels import (
-    Artanh,
-    Cosh,
-    Cubic,
-    Exp,
-    ExpSquare,
-    Huber,
-    Kernel,
-    Log,
-    LogCos,
-    LogSquare,
-    Power,
-    Quadratic,
-    Quartic,
-    Root,
-    Sqrt,
-)
-from npgm.references import Blocks, Isotropic, Reference, Separable, Spectral, reference
-
+TYPE_CHECKING = False  # type checkers take it for `typing`'s, which need not be loaded
 if TYPE_CHECKING:
-    from npgm import problems, proximal, solvers, theory
+    from npgm import kernels, problems, proximal, references, solvers, theory
+    from npgm.kernels import (
+        Artanh,
+        Cosh,
+        Cubic,
+        Exp,
+        ExpSquare,
+        Huber,
+        Kernel,
+        Log,
+        LogCos,
+        LogSquare,
+        Power,
+        Quadratic,
+        Quartic,
+        Root,
+        Sqrt,
+    )
+    from npgm.references import Blocks, Isotropic, Reference, Separable, Spectral, reference
     from npgm.solvers import minimize
 
 __version__ = "0.1.0"
@@ -60,18 +58,23 @@ __all__ = [
     "problems",
     "proximal",
     "reference",
+    "references",
     "solvers",
     "theory",
 ]
 
+_MODULES = ("kernels", "problems", "proximal", "references", "solvers", "theory")
+
 if not TYPE_CHECKING:  # lest a type checker take every name for one of npgm's
 
-    def __getattr__(name: str) -> Any:
-        """Import what needs SciPy when it is first used."""
-        if name == "minimize":
-            return importlib.import_module("npgm.solvers").minimize
-        if name in __all__:
+    def __getattr__(name: str) -> object:
+        """Import what has a name when it is first used; until then an interrupted command line ends quietly."""
+        if name in _MODULES:
             return importlib.import_module(f"npgm.{name}")
+        if name in __all__:
+            for module in ("npgm.references", "npgm.kernels", "npgm.solvers"):
+                if hasattr(home := importlib.import_module(module), name):
+                    return globals().setdefault(name, getattr(home, name))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
