@@ -189,7 +189,7 @@ class NPGM(Optimizer):
         asked = shared or any(group["nonfinite"] == "skip" for group in self.param_groups)
         return self.process_group if asked else None, shared
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    @torch._disable_dynamo  # type: ignore[attr-defined]  # as torch.optim has it: that of torch.compiler imports the compiler at once
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, with the momentum in the dtype of ``momentum_dtype``; see `torch.optim.Optimizer`.
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npgm import _validate
-from npgm.references import Spectral
+from npgm.references import Reference, Spectral
 from npgm.torch.norms import divisor, working_dtype
 from npgm.torch.spectral import by_eigen, by_products
 
@@ -19,10 +19,10 @@ METHODS = ("auto", "eigen", "products")
 __all__ = ["METHODS", "precondition"]
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
+@torch._disable_dynamo  # type: ignore[attr-defined]  # that of torch.compiler imports the compiler at once
 @torch.no_grad()
 def precondition(
-    phi: Spectral,
+    phi: Reference,
     matrices: Sequence[Tensor],
     *,
     relative: float | None = None,
@@ -35,7 +35,7 @@ def precondition(
     float32. A matrix that holds NaN or infinity becomes NaN.
 
     Args:
-        phi: φ.
+        phi: φ, spectral.
         matrices: of shape (..., m, n) each, in any dtypes and on any devices; axes before the last two are a batch.
         relative: ρ > 0; in place of that of φ, λ is ρ times the root mean square of the singular values of each matrix.
         method: ``"eigen"`` by the eigenvalues of the Gram matrix, for any kernel; ``"products"`` by matrix products
