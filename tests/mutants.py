@@ -1,7 +1,7 @@
 """Break lines of the package one by one, and see whether the tests beside them notice: `python tests/mutants.py`.
 
 Each mutant is a file, a line of it (or a part that occurs once), what stands in its place, and the tests that must fail. The
-file is put back in any case; begin with a clean working tree. Numbers choose some of them: `python tests/mutants.py 0 3`.
+file is put back in any case, and C++ compiled anew; begin with a clean working tree. Numbers choose some of them: `python tests/mutants.py 0 3`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,25 @@ MUTANTS = [
     ("theory/bounds/deterministic.py", "beta + 2 * beta**2)\n", "beta + beta**2)\n", "theory/test_bounds.py"),
     ("optax.py", "limit = OUTLIER * rms", "limit = 1e30 * rms", "optax/test_auto_scale.py"),
     ("optax.py", "jnp.hypot(jnp.sqrt(rho) * rms", "jnp.hypot(rho * rms", "optax/test_auto_scale.py"),
+    ("torch/auto_scale.py", "torch.minimum(size, OUTLIER * _mean(s, w))", "size", "torch/test_auto_scale.py"),
+    ("torch/auto_scale.py", "(size > 0) & torch.isfinite(size)", "torch.isfinite(size)", "torch/test_auto_scale.py"),
+    ("torch/spectral/by_products.py", "2.0 * _solve_shifted(t @ t.mT, t)", "1.999 * _solve_shifted(t @ t.mT, t)", "torch/test_spectral.py"),
+    ("solvers/heavy_ball.py", "m += (1.0 - momentum) * u", "m += u", "solvers/test_methods.py"),
+    ("solvers/stepsizes/backtracking.py", "trial.direction + trial.step / lr", "trial.direction - trial.step / lr", "solvers/test_stepsizes.py"),
+    ("solvers/stepsizes/backtracking.py", "momentum * (state.lr / state.last_lr)", "momentum", "solvers/test_stepsizes.py"),
+    ("solvers/stepsizes/edge_of_stability.py", "self.discount * state.curvature)", "state.curvature)", "solvers/test_stepsizes.py"),
+    ("solvers/stepsizes/edge_of_stability.py", "2.0 * lr)\n", "4.0 * lr)\n", "solvers/test_stepsizes.py"),
+    ("solvers/methods/proximal.py", "-along * slope", "-slope", "solvers/test_proximal.py"),
+    ("solvers/methods/proximal.py", "select(xp, taken, state.step, state.last)", "state.step", "solvers/test_proximal.py"),
+    ("_native/pieces.hpp", "std::is_same_v<S, float> ? 5", "std::is_same_v<S, float> ? 4", "native/test_native.py"),
+    ("_native/loops.cpp", "if (second != T(1)) return Range::any;", "", "native/test_native.py"),
+    ("_native/loops.cpp", "madd(weight, u - mean, mean)", "madd(weight, u, mean)", "native/test_native.py"),
+    ("_native/loops.cpp", "if constexpr (before) u = pre", "if constexpr (!before) u = pre", "torch/test_fused.py"),
+    ("_native/stepper.cpp", "lr[run].update(half_ratio(dx, dgradient), 0.5)", "lr[run].update(half_ratio(dx, dgradient), 1.0)", "solvers/test_native.py"),
+    ("_native/stepper.cpp", "T(nu * clip(norm", "T(clip(norm", "solvers/test_native.py"),
 ]  # fmt: skip
+
+INSTALL = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--editable"]
 
 
 def survives(file: str, line: str, instead: str, tests: str) -> bool:
@@ -36,10 +54,16 @@ def survives(file: str, line: str, instead: str, tests: str) -> bool:
     if line not in text:
         raise SystemExit(f"{file} has no {line!r} any more; bring the table up to date")
     try:
-        path.write_text(text.replace(line, instead, 1), encoding="utf-8")
+        write(path, text.replace(line, instead, 1))
         return passes(tests)
     finally:
-        path.write_text(text, encoding="utf-8")
+        write(path, text)
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    if path.suffix in (".cpp", ".hpp"):
+        subprocess.run([*INSTALL, str(ROOT)], check=True)
 
 
 def passes(tests: str) -> bool:
