@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import jax
 import pytest
@@ -18,7 +19,12 @@ settings.load_profile("npgm")
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    """One seed, that of pytest-randomly, which prints it, for the order of the tests, their data and Hypothesis."""
+    """Processes that tests start can be interrupted, though this one runs in the background of a shell.
+
+    And one seed, that of pytest-randomly, which prints it, for the order of the tests, their data and Hypothesis.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if core.global_force_seed is None and (seed := config.getoption("randomly_seed", None)) is not None:
         core.global_force_seed = seed
 
