@@ -19,14 +19,17 @@ ARGS ?=
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
 
+# a process for each core, each with one thread; worksteal leaves the tests of a file, and what they share, together
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist worksteal
+
 test: .venv/dev lint
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(PYTEST) $(ARGS)
 
 quick: .venv/dev
-	$(BIN)/python -m pytest -n auto -m 'not slow' $(ARGS)
+	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-machines: .venv/dev
-	$(BIN)/python tests/machines.py -n auto $(ARGS)
+	$(BIN)/python tests/machines.py -n auto --dist worksteal $(ARGS)
 
 OLDEST = build/oldest/bin/python
 

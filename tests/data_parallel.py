@@ -30,7 +30,7 @@ from npgm.experiments.training.trainer import Trainer
 
 # neither minibatches nor layers divide evenly
 MLP = ImageTraining({"name": "mlp", "widths": [784, 17]}, "mnist", batch_size=51, epochs=2, examples=120)
-RESNET = ImageTraining({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=16, epochs=1, examples=32, augment=True,
+RESNET = ImageTraining({"name": "resnet-cifar", "blocks": 1, "width": 8}, "cifar10", batch_size=16, epochs=1, examples=32, augment=True,
                   preprocessing="standardised")  # fmt: skip
 IHGDM = ("npgm", {"lr": 0.5, "momentum": 0.9})
 CASES: dict[str, tuple[ImageTraining, tuple[str, dict[str, Any]], list[int]]] = {
@@ -57,7 +57,7 @@ def finished(one: Trainer) -> Trainer:
 
 def experiment() -> experiments.Experiment:
     """The real MNIST experiment with a small network on few images."""
-    preset = ImagePreset(starts=[2, 1], epochs=10, examples=300)
+    preset = ImagePreset(starts=[2, 1], epochs=3, examples=300)
     widths = {"name": "mlp", "widths": [784, 8]}
     return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
 

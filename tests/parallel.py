@@ -2,7 +2,7 @@
 
     torchrun --standalone --nproc-per-node 2 tests/parallel.py FOLDER
 
-Rank 0 writes FOLDER/WORLD_SIZE.pt with the parameters that each of CASES ends at.
+Rank 0 writes FOLDER/WORLD_SIZE.pt with the parameters that each of its cases ends at.
 """
 
 from __future__ import annotations
@@ -173,8 +173,16 @@ FORMS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-CASES = [(form, name) for form in FORMS for name in RUNS] + [("fsdp", name) for name in RUNS_OF_FSDP]
-CASES += [("zero", name) for name in RUNS if name != "group"]
+TWO_DIMENSIONAL = ("hsdp", "fsdp-tp")
+FEW = ["isotropic", "separable", "group", "spectral-before", "auto-separable-global"]
+
+
+def cases(world: int) -> list[tuple[str, str]]:
+    """All runs in every form: with four ranks where these make a square, else with two; a few the other way round."""
+    every = {form: RUNS if (form in TWO_DIMENSIONAL) == (world == 4) else FEW for form in FORMS}
+    every["zero"] = [name for name in every["ddp"] if name != "group"]
+    every["fsdp"] = dict.fromkeys([*every["fsdp"], *(RUNS_OF_FSDP if world == 2 else ())])
+    return [(form, name) for form, names in every.items() for name in names]
 
 
 def options(name: str) -> dict[str, Any]:
@@ -273,7 +281,7 @@ def main(folder: Path) -> None:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     results: dict[Any, Any] = {}
-    for form, name in CASES:
+    for form, name in cases(world):
         net = ddp() if form == "zero" else FORMS[form]()
         rows = {"tp": (0, 1), "fsdp-tp": (rank // 2, world // 2)}.get(form, (rank, world))
         make = zero if form == "zero" else optimizer

@@ -13,6 +13,7 @@ from backends import AUTOGRAD, BACKENDS, NUMPY
 from npgm import references
 
 each_name = pytest.mark.parametrize("name", references.names())
+FEW = ("-cosh", "-exp", "-pow", "-huber")  # with libraries that compile every operation for every shape
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 
 # numpy.linalg.norm, to which these are compared, underflows below 1e-154
@@ -53,8 +54,11 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
     np.testing.assert_allclose(phi.stationarity(y), phi(inside), rtol=1e-5, atol=1e-280)
 
 
-@each_name
-@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, b) for b in AUTOGRAD for name in references.names() if b.name == "torch" or name.endswith(FEW)],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_hessian_vector_product_agrees_with_autograd(name, backend):
     phi = npgm.reference(name, scale=3.0)
     for y in ([0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0]):
@@ -113,8 +117,11 @@ def test_zero_maps_to_zero_and_nan_stays(name, backend):
         assert not np.isfinite(backend.numpy(phi.precondition(infinite))).all()
 
 
-@each_name
-@each_backend
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, b) for b in BACKENDS for name in references.names() if b.name == "numpy" or name.endswith(FEW)],
+    ids=lambda value: getattr(value, "name", value),
+)
 def test_a_vector_of_no_entries_is_zero(name, backend):
     phi = npgm.reference(name, scale=2.0)
     for shape in ((0,), (2, 0), (0, 3)):

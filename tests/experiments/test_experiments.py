@@ -12,9 +12,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from typer.testing import CliRunner
 
 import dying
-from npgm import experiments
+from npgm import cli, experiments
 from npgm.experiments import summary
 from npgm.experiments.solving.experiment import SolvingPreset
 
@@ -69,7 +70,7 @@ def test_histories_are_the_solvers(smoke):
             np.testing.assert_allclose(frame[name], res.history[name], rtol=1e-6)
         assert frame["k"].to_list() == list(range(res.nit + 1))
         measured = frame.filter(pl.col("sharpness").is_not_null())["k"].to_list()
-        assert measured == [0, 1, 10, run.maxiter]
+        assert measured == [0, 1, run.maxiter]
         assert set(frame["method"]) == {run.method.label}
 
 
@@ -77,24 +78,23 @@ def test_what_is_done_is_not_done_again_and_the_report_is_repeatable(smoke):
     output, _ = smoke
     report = output / "matrix-factorization" / "smoke" / "report.md"
     before, text = {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")}, report.read_text()
-    subprocess.run(
-        [*NPGM, "reproduce", "matrix-factorization", "--preset", "smoke", "--output", str(output)], check=True
-    )
+    arguments = ["matrix-factorization", "--preset", "smoke", "--output", str(output)]
+    assert CliRunner().invoke(cli.app, ["reproduce", *arguments, "--jobs", "1"]).exit_code == 0
     assert {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")} == before
     assert report.read_text() == text
-    subprocess.run([*NPGM, "report", "matrix-factorization", "--preset", "smoke", "--output", str(output)], check=True)
+    assert CliRunner().invoke(cli.app, ["report", *arguments]).exit_code == 0
     assert report.read_text() == text
 
 
-def small(maxiter=400):
-    """One rank of the real experiment, three starts of each method, long enough to be interrupted."""
+def small(maxiter=40):
+    """One rank of the real experiment, three starts of each method."""
     experiment = experiments.load("matrix-factorization")
     preset = SolvingPreset(starts=[3], maxiter=maxiter)
     return dataclasses.replace(experiment, settings={"rank": [5]}, presets={"smoke": preset}, sharpness_points=3)
 
 
 def test_a_run_that_is_done_ends_and_its_curve_goes_on_level(tmp_path):
-    experiment = dataclasses.replace(small(), stops_below=1e3)
+    experiment = dataclasses.replace(small(400), stops_below=1e3)
     runs = experiment.runs("smoke", ["iHGDm"])
     frame = experiments.run(experiment, "smoke", tmp_path, methods=["iHGDm"], jobs=1).read(runs)
     last = frame.group_by("seed", maintain_order=True).last()
@@ -172,16 +172,19 @@ def test_a_command_says_how_to_go_on_after_an_interruption(tmp_path, command, ex
         (["reproduce", "matrix-factorization", "--output", "/dev/null/x"], "Not a directory"),
     ],
 )
-def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
-    done = subprocess.run([*NPGM, *arguments], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 2
+def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli.app, arguments)
+    assert done.exit_code == 2
+    assert isinstance(done.exception, SystemExit)
     assert message in re.sub(r"\s+", " ", done.stderr)
-    assert "Traceback" not in done.stderr
 
 
 def test_other_commands():
     def printed(*arguments):
-        return subprocess.run([*NPGM, *arguments], capture_output=True, text=True, check=True).stdout
+        done = CliRunner().invoke(cli.app, arguments)
+        assert done.exit_code == 0
+        return done.output
 
     table = printed("kernels")
     for part in ("arsinh(y)", "y / (1 + |y|)", "|x| < 1"):

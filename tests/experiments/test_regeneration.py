@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from npgm import cli
 
 
 def npgm(*arguments):
-    subprocess.run([sys.executable, "-m", "npgm", *map(str, arguments)], check=True, capture_output=True)
+    done = CliRunner().invoke(cli.app, list(map(str, arguments)))
+    assert done.exit_code == 0, done.output
 
 
 def without_times(report):
@@ -24,15 +26,15 @@ def without_times(report):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["matrix-factorization", "phase-retrieval", "mnist"])
+@pytest.mark.parametrize("name", ["phase-retrieval", "mnist"])
 def test_the_commands_of_a_report_regenerate_it(tmp_path, name):
     first, second = tmp_path / "first", tmp_path / "second"
-    npgm("reproduce", name, "--preset", "smoke", "--output", first)
+    npgm("reproduce", name, "--preset", "smoke", "--jobs", 1, "--output", first)
     folder = first / name / "smoke"
     text = (folder / "report.md").read_text()
     reproduce, report = (command.split() for command in re.findall(r"`npgm (re\w+ [^`]*)`", text))
 
-    npgm(*reproduce, "--output", second)
+    npgm(*reproduce, "--jobs", 1, "--output", second)
     assert without_times((second / name / "smoke" / "report.md").read_text()) == without_times(text)
 
     files = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -361,7 +361,7 @@ def test_data_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})
-    code, printed = invoke("cifar100", "--preset", "smoke", "--output", tmp_path)
+    code, printed = invoke("cifar100", "--preset", "smoke", "--jobs", 1, "--output", tmp_path)
     assert code == 2
     assert "cifar100: the data set cifar100 could not be had" in printed
 

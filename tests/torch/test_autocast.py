@@ -10,9 +10,9 @@ from npgm import references
 
 
 @pytest.mark.parametrize("name", references.names())
-@pytest.mark.parametrize("shape", [(200_000,), (3, 200_000)])
+@pytest.mark.parametrize("shape", [(50_000,), (2, 50_000)])
 def test_reference_functions(name, shape):
-    if name.startswith("spectral") and shape == (200_000,):
+    if name.startswith("spectral") and shape == (50_000,):
         return
     phi = npgm.reference(name)
     y = torch.full(shape, 1.5)

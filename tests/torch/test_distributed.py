@@ -52,8 +52,9 @@ def assert_equal(got, want):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("world", [2, 4])
-@pytest.mark.parametrize(("form", "name"), parallel.CASES)
+@pytest.mark.parametrize(
+    ("world", "form", "name"), [(world, *case) for world in (2, 4) for case in parallel.cases(world)]
+)
 def test_trajectory_is_that_of_one_process(results, world, form, name):
     assert_equal(results[world][form, name], alone(**parallel.options(name)))
 

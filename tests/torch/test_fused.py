@@ -94,7 +94,7 @@ OPTIONS = [
     ("name", "options"), [(name, {}) for name in FUSED] + [(name, each) for name in TWO for each in OPTIONS], ids=str
 )
 def test_steps_are_those_of_the_loop(name, dtype, options):
-    steps = 10 if options else 100
+    steps = 10 if options else 20
     got, want = (trajectory({"fused": fused}, dtype, steps, name, **options) for fused in (True, False))
     size = max(float(p.detach().abs().max()) for p in want[0] if p.numel())
     assert_close(got[0] + got[1], want[0] + want[1], dtype, TOLERANCE[dtype] * size)

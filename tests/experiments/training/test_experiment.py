@@ -100,30 +100,30 @@ import pathlib, sys
 sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
 from test_experiment import experiments, small, training
 training.INTERVAL = 0.0
-experiments.run(small(epochs=10), "smoke", pathlib.Path(sys.argv[1]), jobs=1, methods=["iHGD", "Adam"])
+experiments.run(small(epochs=3), "smoke", pathlib.Path(sys.argv[1]), jobs=1, methods=["iHGD", "Adam"])
 """
 
 
 @pytest.mark.slow
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     chosen = {"jobs": 1, "methods": ["iHGD", "Adam"]}
-    whole = experiments.run(small(epochs=10), "smoke", tmp_path / "whole", **chosen)
+    whole = experiments.run(small(epochs=3), "smoke", tmp_path / "whole", **chosen)
     runs = tmp_path / "broken" / "mnist" / "runs"
     status = dying.run(RUN, tmp_path / "broken", how=signal.SIGKILL, when=runs, parquet=1, checkpoint=1)
     assert status == -signal.SIGKILL
     assert len(list(runs.glob("*.parquet"))) < 6
     restored = []
     monkeypatch.setattr(checkpoint, "restore", lambda *a, do=checkpoint.restore: restored.append(do(*a)))
-    resumed = experiments.run(small(epochs=10), "smoke", tmp_path / "broken", **chosen)
+    resumed = experiments.run(small(epochs=3), "smoke", tmp_path / "broken", **chosen)
     assert any(restored)
     assert not list(runs.glob("*.checkpoint"))
-    everything = small(epochs=10).runs("smoke", ["iHGD", "Adam"])
+    everything = small(epochs=3).runs("smoke", ["iHGD", "Adam"])
     assert_frame_equal(without_clock(resumed.read(everything)), without_clock(whole.read(everything)), check_exact=True)
 
 
 @pytest.mark.slow
 def test_two_processes_write_to_one_store(tmp_path, done):
-    code = RUN.replace("epochs=10", "").replace(', methods=["iHGD", "Adam"]', "")
+    code = RUN.replace("epochs=3", "").replace(', methods=["iHGD", "Adam"]', "")
     processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(2)]
     assert [process.wait() for process in processes] == [0, 0]
     everything = small().runs("smoke")
@@ -208,8 +208,8 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
         ('dataset = "mnist"', 'dataset = "nothing"', "unknown data set 'nothing'; accepted: cifar10"),
         ("augment", "augmentation", "unexpected keyword argument 'augmentation'"),
         ('["unit", "standardised"]', '["unit", "x"]', "unknown preprocessing 'x'; accepted: standardised, unit"),
-        ("epochs = 3", "epochs = 0", "epochs must be at least 1, not 0"),
-        ("epochs = 3", "maxiter = 3", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, epochs, examples"),
+        ("epochs = 2\n", "epochs = 0\n", "epochs must be at least 1, not 0"),
+        ("epochs = 2\n", "maxiter = 3\n", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, epochs, examples"),
         ("lr = 0.56", "rate = 0.56", r"methods\[2\]: .*unexpected keyword argument 'rate'"),
         ("lr = 0.56", "lr = -1.0", r"methods\[2\]: Invalid learning rate: -1.0"),
         ('method = "sgd"', 'method = "gd"', r"methods\[2\]: unknown method 'gd'; accepted: adam, adamw, muon, npgm, sgd"),

@@ -14,7 +14,7 @@ from npgm.problems.networks import MLP, resnet18
 from npgm.references import Isotropic
 
 MNIST = ImageTraining({"name": "mlp", "widths": [784, 16]}, "mnist", batch_size=50, epochs=2, examples=120)
-CIFAR = ImageTraining({"name": "resnet18", "stem": "imagenet"}, "cifar10", batch_size=4, epochs=2, examples=7, augment=True,
+CIFAR = ImageTraining({"name": "resnet-cifar", "blocks": 1, "width": 4}, "cifar10", batch_size=4, epochs=2, examples=7, augment=True,
                  preprocessing="standardised")  # fmt: skip
 METHODS = [
     ("npgm", {"lr": 1.0}),
