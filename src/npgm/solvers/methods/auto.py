@@ -80,7 +80,7 @@ class Auto(Method):
     L-BFGS steps in a trust region, each of which also has to decrease f by what the heavy ball's test asks for; where
     the curvature grows, or progress ends, the heavy ball takes over again. One value and one gradient an iteration.
 
-    The bound of `npgm.solvers.stepsizes.EdgeOfStability` on min γ(1-β) φ(u) holds for the whole run.
+    The bound of `npgm.solvers.stepsizes.edge_of_stability.EdgeOfStability` on min γ(1-β) φ(u) holds for the whole run.
 
     Args:
         lr: the stepsize rule of the heavy ball.
