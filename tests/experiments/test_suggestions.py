@@ -63,3 +63,13 @@ def test_on_a_recurrent_network_suggestions_are_within_a_factor_of_two_of_the_be
     for optimizer, label in (("NGD", "NGDm"), ("IHGD", "iHGDm"), ("SNGD", "sNGDm"), ("SHGD", "sHGDm")):
         options = found.options[optimizer]
         assert 0.5 <= options["lr"] / best(name, label, options["scale"]) <= 2.0, (label, options)
+
+
+@pytest.mark.slow
+def test_on_mnist_suggestions_are_within_a_factor_of_two_of_the_best():
+    name = "spectral-mnist"  # in which the methods move the hidden matrices
+    found = suggested(name, "SGDm", sgd_lr=best(name, "SGDm"), adam_lr=best(name, "AdamW"))
+    print(found)
+    for optimizer, label in (("IHGD", "iHGDm"), ("SHGD", "sHGDm")):
+        options = found.options[optimizer]
+        assert 0.5 <= options["lr"] / best(name, label, options["scale"]) <= 2.0, (label, options)
