@@ -41,6 +41,7 @@ Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
 SCOPES = ("global", "tensor")
 MOMENTUM_ORDERS = ("after", "before")
 LR_LIKE = ("paper", "sgd")
+ADJUSTMENTS = ("aspect", "rms")
 
 OUTLIER = 10.0
 """A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
@@ -62,6 +63,8 @@ def scale_by_preconditioner(
     scope: str | None = None,
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
+    relative: float | None = None,
+    adjust: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
 
@@ -82,6 +85,10 @@ def scale_by_preconditioner(
             for an isotropic φ, and ``"tensor"`` for any other, which it concerns only if ``scale="auto"``.
         relative_scale: κ > 0 of ``scale="auto"``.
         scale_decay: ρ in [0, 1), the decay of that running mean.
+        relative: of a spectral φ, ρ > 0 that makes λ of each matrix, in place of ``scale``, ρ times the root mean
+            square of its singular values.
+        adjust: of a spectral φ, what multiplies ∇φ* of a matrix, whose last axis is the output's, as in flax:
+            ``"aspect"``, √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
 
     Returns:
         A transformation whose updates have the dtypes of the gradients. Its state is an `AutoScaleState` if
@@ -101,9 +108,18 @@ def scale_by_preconditioner(
     fixed = None if automatic or scale is None else _hyperparameter(_validate.positive, "scale", scale)
     relative_scale = _hyperparameter(_validate.positive, "relative_scale", relative_scale)
     scale_decay = _hyperparameter(_validate.fraction, "scale_decay", scale_decay)
-    if isinstance(fixed, float):
+    for name, given in (("relative", relative), ("adjust", adjust)):
+        if given is not None and not isinstance(phi, Spectral):
+            raise ValueError(f"{name} is for spectral reference functions, not {phi!r}")
+    if adjust is not None:
+        _validate.choice("adjust", adjust, ADJUSTMENTS)
+    if relative is not None:
+        relative = _validate.positive("relative", relative)
+        if automatic:
+            raise ValueError("relative and scale='auto' each say what λ is; give one of them")
+    if isinstance(fixed, float) and relative is None:
         phi, fixed = dataclasses.replace(phi, scale=fixed), None
-    elif automatic or fixed is not None:
+    elif automatic or relative is not None or fixed is not None:
         phi = dataclasses.replace(phi, scale=1.0)  # of gradients that are divided by λ
 
     def init(params: optax.Params) -> optax.OptState:
@@ -124,9 +140,14 @@ def scale_by_preconditioner(
         if automatic:
             state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
             scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
+        elif relative is not None:
+            vectors, scales = [[_relative(leaf, relative)] for leaf in leaves], [None] * len(leaves)
         else:
             scales = [fixed] * len(vectors)
         new = [u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)]
+        if adjust is not None:
+            new = [u * jnp.asarray(_adjustment(adjust, u.shape), u.dtype) for u in new]
+        new = [u.astype(leaf.dtype) for u, leaf in zip(new, leaves, strict=True)]
         return jax.tree.unflatten(structure, new), state
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -147,6 +168,9 @@ def npgm(
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
     lr_like: str = "paper",
+    nesterov: bool = False,
+    relative: float | None = None,
+    adjust: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
 
@@ -169,6 +193,9 @@ def npgm(
         scope, relative_scale, scale_decay: see `scale_by_preconditioner`.
         lr_like: what ``learning_rate`` means: γ of Algorithm 1; or ``"sgd"``, that of `optax.sgd`, with which small
             gradients make its steps: x ← x - γ λ m / (h*''(0) (1-β)).
+        nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
+            that it averages.
+        relative, adjust: see `scale_by_preconditioner`.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
@@ -184,14 +211,37 @@ def npgm(
     if momentum is not None:
         momentum = _hyperparameter(_validate.fraction, "momentum", momentum)
         average = optax.ema(momentum, debias=False, accumulator_dtype=accumulator_dtype)
-    parts = [
-        scale_by_preconditioner(reference, scale, scope=scope, relative_scale=relative_scale, scale_decay=scale_decay)
-    ]
+    if nesterov:
+        if momentum is None:
+            raise ValueError("nesterov needs momentum")
+        if not isinstance(phi := _built(reference), Spectral):
+            raise ValueError(f"nesterov is for spectral reference functions, not {phi!r}")
+        average = _ahead(average, momentum)
+    preconditioner = scale_by_preconditioner(
+        reference,
+        scale,
+        scope=scope,
+        relative_scale=relative_scale,
+        scale_decay=scale_decay,
+        relative=relative,
+        adjust=adjust,
+    )
+    parts = [preconditioner]
     parts.insert(1 if _validate.choice("momentum_order", momentum_order, MOMENTUM_ORDERS) == "after" else 0, average)
     if _validate.choice("lr_like", lr_like, LR_LIKE) == "sgd":
         parts.append(optax.scale(_multiple(_built(reference), scale, momentum)))
     parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
     return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
+
+
+def _ahead(average: optax.GradientTransformation, momentum: Any) -> optax.GradientTransformation:
+    """Return what looks ahead along an average, as Nesterov's momentum."""
+
+    def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
+        means, state = average.update(updates, state, params)
+        return jax.tree.map(lambda u, m: (momentum * m + (1 - momentum) * u).astype(m.dtype), updates, means), state
+
+    return optax.GradientTransformation(average.init, update)
 
 
 def _multiple(phi: Reference, scale: Scale, momentum: Any) -> Any:
@@ -226,6 +276,9 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         relative_scale: jax.typing.ArrayLike = 1.0,
         scale_decay: jax.typing.ArrayLike = 0.99,
         lr_like: str = "paper",
+        nesterov: bool = False,
+        relative: float | None = None,
+        adjust: str | None = None,
     ) -> optax.GradientTransformationExtraArgs:
         return npgm(
             learning_rate,
@@ -241,6 +294,9 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             relative_scale=relative_scale,
             scale_decay=scale_decay,
             lr_like=lr_like,
+            nesterov=nesterov,
+            relative=relative,
+            adjust=adjust,
         )
 
     make.__name__ = make.__qualname__ = name
@@ -299,6 +355,21 @@ def _terms(phi: Reference, leaf: Array) -> int:
         return 0
     rows_and_columns = leaf.shape[-2:] if isinstance(phi, Spectral) else ()
     return int(leaf.size) // max(1, *rows_and_columns, 1)
+
+
+def _relative(leaf: Array, relative: float) -> Array:
+    """Return matrices divided by ``relative`` times the root mean square of the singular values of each."""
+    if leaf.size == 0:
+        return leaf
+    matrices = leaf.ndim > 1
+    z, _, size = scaled_norm(jnp, leaf.astype(_working_dtype(leaf)), (-2, -1) if matrices else None)
+    rms = size / math.sqrt(min(leaf.shape[-2:]) if matrices else 1)
+    return z / (relative * jnp.where(rms > 0, rms, 1))
+
+
+def _adjustment(adjust: str, shape: tuple[int, ...]) -> float:
+    rows, columns = (*shape, 1)[:2] if len(shape) < 2 else shape[-2:]
+    return math.sqrt(max(1.0, columns / max(rows, 1))) if adjust == "aspect" else 0.2 * math.sqrt(max(rows, columns))
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:

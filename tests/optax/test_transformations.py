@@ -132,6 +132,35 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     assert (momentum is not None) == bool(jax.tree.leaves(state))
 
 
+@pytest.mark.parametrize("order", ["before", "after"])
+@pytest.mark.parametrize("options", [
+    {"relative": 0.3, "adjust": "rms"},
+    {"scale": 0.5, "adjust": "aspect", "nesterov": True},
+    {"relative": 0.1, "nesterov": True},
+], ids=str)  # fmt: skip
+def test_spectral_options_are_those_of_torch(order, options):
+    rng = np.random.default_rng(0)
+    starts = [rng.standard_normal(shape) for shape in [(2, 3, 5), (4,), (7, 2)]]
+    params = [jnp.asarray(x) for x in starts]
+    # the last axis is the output's here and the first one there
+    parameters = [torch.nn.Parameter(torch.tensor(x).mT if x.ndim > 1 else torch.tensor(x)) for x in starts]
+    options = {"momentum_order": order, "reference": "spectral-sqrt"} | options
+    optimizer = make(0.1, 0.9, **options)
+    peer = npgm.torch.NPGM(parameters, lr=0.1, momentum=0.9, matrix_form="stack", **options)
+    state = optimizer.init(params)
+    for _ in range(5):
+        gradients = [rng.standard_normal(x.shape) for x in starts]
+        updates, state = jax.jit(optimizer.update)([jnp.asarray(g) for g in gradients], state, params)
+        params = optax.apply_updates(params, updates)
+        for p, g in zip(parameters, gradients, strict=True):
+            p.grad = torch.tensor(g).mT if g.ndim > 1 else torch.tensor(g)
+        peer.step()
+    for x, p in zip(params[::2], parameters[::2], strict=True):
+        np.testing.assert_allclose(x, p.detach().mT.numpy(), rtol=1e-10, atol=1e-12)
+    if options.get("adjust") != "aspect":  # of a column there
+        np.testing.assert_allclose(params[1], parameters[1].detach().numpy(), rtol=1e-10, atol=1e-12)
+
+
 def quadratic(optimizer, steps, dtype=jnp.float32):
     params = {"x": jnp.array([3.0, -4.0], dtype), "y": jnp.array([10.0], dtype)}
     state = optimizer.init(params)
@@ -251,6 +280,10 @@ def test_differentiates_at_zero():
         (lambda: make("0.1"), TypeError, "learning_rate must be a real number"),
         (lambda: make(0.1, 1.0), ValueError, "momentum must lie in"),
         (lambda: make(0.1, weight_decay=-1), ValueError, "weight_decay must be nonnegative"),
+        (lambda: make(0.1, relative=0.1), ValueError, "relative is for spectral reference functions"),
+        (lambda: make(0.1, 0.9, nesterov=True), ValueError, "nesterov is for spectral reference functions"),
+        (lambda: make(0.1, reference="spectral-sqrt", nesterov=True), ValueError, "nesterov needs momentum"),
+        (lambda: make(0.1, reference="spectral-sqrt", adjust="muon"), ValueError, "unknown adjust 'muon'"),
         (lambda: make(0.1, reference="cosh"), ValueError, "unknown reference 'cosh'"),
         (lambda: scale_by_preconditioner(npgm.Cosh()), TypeError, "reference must be a reference function"),
         (lambda: apply(scale_by_preconditioner(), {"a": jnp.array([1])}), TypeError, "a gradient has dtype int"),
