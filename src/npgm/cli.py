@@ -392,7 +392,7 @@ def _guarded(work: Callable[[], T]) -> T:
 
 
 def _complain(error: object) -> None:
-    Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False)
+    Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _reported(spec: experiments.Experiment, preset: str, store: experiments.Store) -> list[Path]:
