@@ -4,8 +4,8 @@ A bare loop has the mathematics and a test of convergence, and nothing else. In 
 so that other load on the machine meets all of them; of each, a long run less a short one is timed, so that the way in
 and out does not count. The times are those of the processor, on one thread. Prints medians over the rounds, with the
 quartiles: "total" is the time of an iteration as a multiple of that of the bare loop, the objective included; "own" is
-what is left of it without the objective, in microseconds, which depend on the machine. SciPy's methods run on
-Rosenbrock's function, and count by evaluation.
+what is left of it without the objective, in microseconds, which depend on the machine. "auto" counts by
+evaluation, once its quasi-Newton steps have begun, and so do SciPy's methods, on Rosenbrock's function.
 """
 
 from __future__ import annotations
