@@ -177,41 +177,65 @@ NPGM_NOINLINE void walk_pieces(P* x, P const* gradient, void* momentum_, std::si
     bool const decays = step.coupled_decay != 0;
     __m512 const sign = _mm512_set1_ps(-0.0f), end = _mm512_set1_ps(pieces.end);
 
-    auto const direction = [&](__m512 y) NPGM_INLINE_LAMBDA {
-        __m512 const a = _mm512_mul_ps(_mm512_andnot_ps(sign, y), inverse_scale);
-        __m512 const u = with_sign(pieces(a), y);
-        __mmask16 const beyond = _mm512_cmp_ps_mask(a, end, _CMP_NLT_UQ);
-        if (!beyond) return u;
-        alignas(64) float values[16];
-        _mm512_store_ps(values, y);
+    constexpr int count = 4, groups = count / (width<P> / 16), together = count * 16;  // registers, and entries of them
+    auto const directions = [&](__m512 (&y)[count]) NPGM_INLINE_LAMBDA {
+        __m512 a[count], u[count];
+        __mmask16 beyond[count];
+        int any = 0;
+        for (int k = 0; k < count; ++k) {
+            a[k] = _mm512_mul_ps(_mm512_andnot_ps(sign, y[k]), inverse_scale);
+            beyond[k] = _mm512_cmp_ps_mask(a[k], end, _CMP_NLT_UQ);
+            any |= beyond[k];
+        }
+        pieces(a, u);
+        for (int k = 0; k < count; ++k) u[k] = with_sign(u[k], y[k]);
+        for (int k = 0; any && k < count; ++k) {
+            if (!beyond[k]) continue;
+            alignas(64) float values[16];
+            _mm512_store_ps(values, y[k]);
 #pragma omp simd
-        for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
-        return _mm512_mask_mov_ps(u, beyond, _mm512_load_ps(values));
+            for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
+            u[k] = _mm512_mask_mov_ps(u[k], beyond[k], _mm512_load_ps(values));
+        }
+        for (int k = 0; k < count; ++k) y[k] = u[k];
     };
     auto const move = [&](P* x, P const* gradient, Stored* momentum) NPGM_INLINE_LAMBDA {
-        auto points = load_registers<P>(x);
-        auto const gradients = load_registers<P>(gradient);
-        Registers<P> means;
-        if constexpr (has_momentum) means = load_registers<P>(momentum);
-        for (int i = 0; i < width<P> / 16; ++i) {
-            __m512 y = gradients.of[i], &point = points.of[i], &mean = means.of[i];
-            if constexpr (!plain) {
-                y = _mm512_mul_ps(gradient_factor, y);
-                y = _mm512_fmadd_ps(decay, decays ? point : _mm512_setzero_ps(), y);
-                point = _mm512_mul_ps(shrink, point);
+        constexpr int each = count / groups;
+        Registers<P> points[groups], means[groups];
+        __m512 u[count];
+        for (int group = 0; group < groups; ++group) {
+            points[group] = load_registers<P>(x + group * width<P>);
+            auto const gradients = load_registers<P>(gradient + group * width<P>);
+            if constexpr (has_momentum) means[group] = load_registers<P>(momentum + group * width<P>);
+            for (int i = 0; i < each; ++i) {
+                __m512 &y = u[group * each + i], &point = points[group].of[i];
+                y = gradients.of[i];
+                if constexpr (!plain) {
+                    y = _mm512_mul_ps(gradient_factor, y);
+                    y = _mm512_fmadd_ps(decay, decays ? point : _mm512_setzero_ps(), y);
+                    point = _mm512_mul_ps(shrink, point);
+                }
             }
-            __m512 u = direction(y);
-            if constexpr (has_momentum) u = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(u, mean), mean);
-            point = _mm512_fnmadd_ps(lr, u, point);
         }
-        if constexpr (has_momentum) store_registers<P>(momentum, means);
-        store_registers<P>(x, points);
+        directions(u);
+        for (int group = 0; group < groups; ++group) {
+            for (int i = 0; i < each; ++i) {
+                __m512 &v = u[group * each + i], &point = points[group].of[i];
+                if constexpr (has_momentum) {
+                    __m512& mean = means[group].of[i];
+                    v = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(v, mean), mean);
+                }
+                point = _mm512_fnmadd_ps(lr, v, point);
+            }
+            if constexpr (has_momentum) store_registers<P>(momentum + group * width<P>, means[group]);
+            store_registers<P>(x + group * width<P>, points[group]);
+        }
     };
     std::size_t i = 0;
-    for (; i + width<P> <= n; i += width<P>) move(x + i, gradient + i, has_momentum ? momentum + i : nullptr);
+    for (; i + together <= n; i += together) move(x + i, gradient + i, has_momentum ? momentum + i : nullptr);
     if (i == n) return;
-    P points[width<P>] = {}, gradients[width<P>] = {};
-    Stored means[width<P>] = {};
+    P points[together] = {}, gradients[together] = {};
+    Stored means[together] = {};
     for (std::size_t k = 0; i + k < n; ++k) {
         points[k] = x[i + k];
         gradients[k] = gradient[i + k];

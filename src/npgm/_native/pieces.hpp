@@ -49,32 +49,34 @@ public:
         }
     }
 
-    // h*'(a) for 0 <= a < end.
-    NPGM_INLINE __m512 operator()(__m512 a) const {
-        __m512i const bits = _mm512_castps_si512(_mm512_add_ps(a, _mm512_set1_ps(offset)));
-        __m512i const interval = _mm512_srli_epi32(bits, digits_left);  // of which a permutation reads five digits
+    // h*'(a) for 0 <= a < end, of several registers, for all of which a coefficient is read once.
+    template <int n>
+    NPGM_INLINE void operator()(__m512 const (&a)[n], __m512 (&u)[n]) const {
+        __m512 z[n];
+        __m512i interval[n];  // of which a permutation reads five digits
+        for (int i = 0; i < n; ++i)
+            interval[i] = _mm512_srli_epi32(_mm512_castps_si512(_mm512_add_ps(a[i], _mm512_set1_ps(offset))), digits_left);
         // Polynomials of a itself lose four digits. The difference is exact, as the first interval starts at 0, and
         // others at half their end or later.
-        if constexpr (short_numbers)
-            return polynomial<0>(a, interval);
-        else
-            return polynomial<0>(_mm512_sub_ps(a, entry(starts, interval)), interval);
+        Table const origins(starts);
+        for (int i = 0; i < n; ++i) z[i] = short_numbers ? a[i] : _mm512_sub_ps(a[i], origins(interval[i]));
+        Table const leading(coefficients[degree]);
+        for (int i = 0; i < n; ++i) u[i] = leading(interval[i]);
+        for (int power = degree - 1; power >= 0; --power) {
+            Table const table(coefficients[power]);
+            for (int i = 0; i < n; ++i) u[i] = _mm512_fmadd_ps(u[i], z[i], table(interval[i]));
+        }
     }
 
 private:
     static constexpr bool short_numbers = sizeof(S) == 2;
     static constexpr int count = 32, digits_left = 21, degree = std::is_same_v<S, float> ? 5 : std::is_same_v<S, Float16> ? 4 : 3;
 
-    NPGM_INLINE static __m512 entry(float const* table, __m512i place) {
-        return _mm512_permutex2var_ps(_mm512_load_ps(table), place, _mm512_load_ps(table + 16));
-    }
-    template <int power>
-    NPGM_INLINE __m512 polynomial(__m512 z, __m512i interval) const {
-        if constexpr (power == degree)
-            return entry(coefficients[power], interval);
-        else
-            return _mm512_fmadd_ps(polynomial<power + 1>(z, interval), z, entry(coefficients[power], interval));
-    }
+    struct Table {
+        NPGM_INLINE explicit Table(float const* values) : low(_mm512_load_ps(values)), high(_mm512_load_ps(values + 16)) {}
+        NPGM_INLINE __m512 operator()(__m512i place) const { return _mm512_permutex2var_ps(low, place, high); }
+        __m512 low, high;
+    };
 
     alignas(64) float coefficients[degree + 1][count], starts[count];
 };
