@@ -9,10 +9,12 @@
 #if defined(_MSC_VER) && !defined(__clang__)
 #define NPGM_INLINE __forceinline
 #define NPGM_INLINE_LAMBDA
+#define NPGM_NOINLINE_LAMBDA
 #define NPGM_NOINLINE __declspec(noinline)
 #else
 #define NPGM_INLINE [[gnu::always_inline]] inline
 #define NPGM_INLINE_LAMBDA __attribute__((always_inline))
+#define NPGM_NOINLINE_LAMBDA __attribute__((noinline))
 #define NPGM_NOINLINE [[gnu::noinline]]
 #endif
 

@@ -177,6 +177,14 @@ NPGM_NOINLINE void walk_pieces(P* x, P const* gradient, void* momentum_, std::si
     bool const decays = step.coupled_decay != 0;
     __m512 const sign = _mm512_set1_ps(-0.0f), end = _mm512_set1_ps(pieces.end);
 
+    // not inlined, as four copies would leave no registers for what is done with each entry
+    auto const far = [&](__m512 y) NPGM_NOINLINE_LAMBDA {
+        alignas(64) float values[16];
+        _mm512_store_ps(values, y);
+#pragma omp simd
+        for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
+        return _mm512_load_ps(values);
+    };
     constexpr int count = 4, groups = count / (width<P> / 16), together = count * 16;  // registers, and entries of them
     auto const directions = [&](__m512 (&y)[count]) NPGM_INLINE_LAMBDA {
         __m512 a[count], u[count];
@@ -189,13 +197,9 @@ NPGM_NOINLINE void walk_pieces(P* x, P const* gradient, void* momentum_, std::si
         }
         pieces(a, u);
         for (int k = 0; k < count; ++k) u[k] = with_sign(u[k], y[k]);
-        for (int k = 0; any && k < count; ++k) {
-            if (!beyond[k]) continue;
-            alignas(64) float values[16];
-            _mm512_store_ps(values, y[k]);
-#pragma omp simd
-            for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
-            u[k] = _mm512_mask_mov_ps(u[k], beyond[k], _mm512_load_ps(values));
+        if (any) [[unlikely]] {
+            for (int k = 0; k < count; ++k)
+                if (beyond[k]) u[k] = _mm512_mask_mov_ps(u[k], beyond[k], far(y[k]));
         }
         for (int k = 0; k < count; ++k) y[k] = u[k];
     };
