@@ -1,8 +1,8 @@
 """Run the tests as on other machines: `make test-machines`, with ARGS for pytest.
 
-Each kind of OpenBLAS's kernels that this processor can run, with 1 and with 4 threads, in a random order of its own, and
-once beside two processes that keep two cores busy. A line for each run follows at the end; the exit status says whether
-all passed.
+Each kind of OpenBLAS's kernels that this processor can run, by turns with 1 and with 4 threads, each in a random order of
+its own; and once more with 4 beside two processes that keep two cores busy. A line for each run follows at the end; the
+exit status says whether all passed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def busy(number: int) -> Iterator[None]:
 
 
 def main(arguments: list[str]) -> int:
-    settings = [(core, threads, 0) for core in runnable() for threads in (1, 4)]
-    settings.append((*settings[0][:2], 2))
+    cores = runnable()
+    settings = [(core, (1, 4)[i % 2], 0) for i, core in enumerate(cores)] + [(cores[0], 4, 2)]
     lines, failed = [], False
     for core, threads, beside in settings:
         environment = os.environ | {"OPENBLAS_CORETYPE": core, "OMP_NUM_THREADS": str(threads)}
