@@ -71,7 +71,7 @@ def test_import_loads_what_is_used_and_no_more():
         "assert {*lazy, 'minimize', 'Cosh', 'reference'} <= {*dir(npgm)}\n"
         "assert 'double-well' in npgm.problems.registry and 'adgd' in npgm.solvers.registry\n"
         "assert not loaded('npgm.theory', 'scipy.stats')\n"
-        "import npgm.torch\n"
+        "assert npgm.torch.IHGD and npgm.optax.ihgd and npgm.jax.minimize\n"
         "assert not loaded('torch._dynamo', 'npgm.experiments')\n"
         "from npgm import *\n"
         "assert theory.certify and minimize is npgm.minimize is npgm.solvers.minimize\n"
