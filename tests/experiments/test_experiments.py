@@ -9,12 +9,14 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
 import dying
+import npgm
 from npgm import cli, experiments
 from npgm.experiments import summary
 from npgm.experiments.solving.experiment import SolvingPreset
@@ -52,10 +54,6 @@ def test_reproduce_writes_histories_report_and_figures(smoke):
 
 def test_histories_are_the_solvers(smoke):
     """A stored run is what `minimize` gives for its start alone, up to the order of summation in a batch."""
-    import numpy as np
-
-    import npgm
-
     experiment = experiments.load("matrix-factorization")
     store = experiments.Store(smoke[0] / "matrix-factorization" / "runs")
     for run in experiment.runs("smoke")[:8:3]:
@@ -209,6 +207,25 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
     )
     assert [path.name for path in report] == ["report.md", "report.html", "convergence.svg"]
     assert "Sharpness" not in report[0].read_text()
+
+
+def test_runs_with_a_nonsmooth_part_are_those_of_minimize(tmp_path):
+    preset = SolvingPreset(starts=[2], maxiter=40)
+    experiment = dataclasses.replace(
+        experiments.load("composite-logistic"), settings={"decades": [1.0]}, presets={"smoke": preset}
+    )
+    store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
+    problem = npgm.problems.SparseLogisticRegression(decades=1.0)
+    for run in experiment.runs("smoke"):
+        start = np.random.default_rng(run.seed).standard_normal(problem.start.shape)
+        options = {"prox": problem.prox, "tol": 1e-6, "maxiter": 40, "history": True, **run.method.arguments()}
+        history = npgm.minimize(problem, start, **options).history
+        frame = store.read([run])
+        np.testing.assert_allclose(frame["fun"], history["fun"], rtol=1e-9)
+        np.testing.assert_allclose(frame["grad_norm"], history["grad_norm"], rtol=1e-6)
+    report = experiments.write_report(experiment, "smoke", store)[0].read_text()
+    assert "Converged means ‖v‖ ≤ 1e-06 at some iteration." in report
+    assert "final f + g" in report
 
 
 def test_summary_of_a_history():

@@ -76,7 +76,7 @@ method = "GD"
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nreference = { name = "x" }', r"methods\[0\]: unknown reference 'x'"),
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nrole = "x"', r"methods\[0\]: unknown role 'x'"),
         ('problem = "movielens-factorization"', 'problem = "movielens-factorization"\nmeasure = "x"', "unknown quantity 'x'; accepted: gap, grad_norm"),
-        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, phase-retrieval"),
+        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, movielens-nonnegative, phase-retrieval, sparse-logistic"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),
         ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: best"),

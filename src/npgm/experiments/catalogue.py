@@ -100,9 +100,11 @@ def _kind(content: dict[str, Any]) -> type[Experiment]:
         from npgm.experiments.contest.experiment import ContestExperiment
 
         return ContestExperiment
-    from npgm.experiments.solving.experiment import SolvingExperiment
+    from npgm.experiments.solving.experiment import CompositeExperiment, SolvingExperiment
+    from npgm.experiments.solving.instances import Composite, registry
 
-    return SolvingExperiment
+    problem = registry.get(str(content.get("problem")))
+    return CompositeExperiment if isinstance(problem, type) and issubclass(problem, Composite) else SolvingExperiment
 
 
 def _make(cls: type[T], content: dict[str, Any], where: str = "") -> T:

@@ -16,6 +16,7 @@ from npgm._array import Floats
 from npgm.experiments.solving import instances
 from npgm.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
 from npgm.experiments.summary import setting_name
+from npgm.proximal import Nonnegative, Proximable
 from npgm.solvers import Status, minimize
 from npgm.solvers.method import Method, build
 from npgm.theory import sharpness
@@ -102,7 +103,10 @@ class SolvingExperiment(Experiment):
     def scope(self, preset: SolvingPreset) -> str:
         """Return the iterations and the starts in words."""
         starts = ", ".join(f"{n} for {setting_name(s)}" for s, n in zip(self.grid(), preset.starts, strict=True))
-        ends = f", which ends at ‖∇f‖ ≤ {self.stops_below:g}, where its curves go on level" if self.stops_below else ""
+        symbol = self.symbols["grad_norm"]
+        ends = (
+            f", which ends at {symbol} ≤ {self.stops_below:g}, where its curves go on level" if self.stops_below else ""
+        )
         return f"{preset.maxiter} iterations a run{ends}; starts: {starts}"
 
     def together(self, run: Run) -> int:
@@ -113,10 +117,10 @@ class SolvingExperiment(Experiment):
         """Return about how many seconds `compute` takes if no run ends early, without measuring the sharpness."""
         first, seeds = runs[0], [run.seed for run in runs]
         instance = first.instance(resources.threads)
-        starts, objective, iterations = instance.starts(seeds), instance.objective(seeds), min(20, first.maxiter)
-        _minimize(first, objective, starts, maxiter=1)  # what is slow the first time
+        starts, iterations = instance.starts(seeds), min(20, first.maxiter)
+        _minimize(runs, instance, starts, maxiter=1)  # what is slow the first time
         clock = time.perf_counter()
-        _minimize(first, objective, starts, maxiter=iterations)
+        _minimize(runs, instance, starts, maxiter=iterations)
         return (time.perf_counter() - clock) / iterations * first.maxiter
 
     def compute(self, runs: Sequence[SolvingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
@@ -134,7 +138,7 @@ class SolvingExperiment(Experiment):
                 points[k] = x
 
         with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
-            result = _minimize(first, instance.objective(seeds), points[0], maxiter=first.maxiter, callback=keep)
+            result = _minimize(runs, instance, points[0], maxiter=first.maxiter, callback=keep)
             measured = [{k: points[k][i] for k in probes if k <= last} for i, last in enumerate(result.nit)]
             return [
                 _frame(result, i, optimum, _sharpness(instance, measured[i]))
@@ -142,20 +146,33 @@ class SolvingExperiment(Experiment):
             ]
 
 
-def solver(method: MethodSpec) -> Method:
-    """Build a solver; raises where the method or an option is not accepted."""
+@dataclass(frozen=True, kw_only=True)
+class CompositeExperiment(SolvingExperiment):
+    """An experiment in which solvers minimise f + g, of whose least value nothing is known."""
+
+    quantities: list[str] = field(default_factory=lambda: ["grad_norm", "fun"])
+
+    symbols: ClassVar[dict[str, str]] = {"grad_norm": "‖v‖", "fun": "f + g"}
+
+    def update(self, method: MethodSpec) -> str:
+        """Return the step of a solver as a formula."""
+        return solver(method, Nonnegative()).update
+
+
+def solver(method: MethodSpec, prox: Proximable | None = None) -> Method:
+    """Build a solver, for f + g if there is a g; raises where the method or an option is not accepted."""
     if method.method != "torch":
-        return build(method.method, method.arguments())
+        return build(method.method, method.arguments() | ({} if prox is None else {"prox": prox}))
     from npgm.experiments.solving.torch_optimizer import TorchOptimizer  # needs torch, which solvers do not
 
     return TorchOptimizer(**method.arguments())
 
 
-def _minimize(run: SolvingRun, objective: instances.Objective, starts: Floats, **options: Any) -> Any:
+def _minimize(runs: Sequence[SolvingRun], instance: instances.Instance, starts: Floats, **options: Any) -> Any:
+    method = solver(runs[0].method, instance.prox if isinstance(instance, instances.Composite) else None)
+    objective = instance.objective([run.seed for run in runs])
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is a result
-        return minimize(
-            objective, starts, method=solver(run.method), tol=run.stops_below, batch=True, history=True, **options
-        )
+        return minimize(objective, starts, method=method, tol=runs[0].stops_below, batch=True, history=True, **options)
 
 
 def _probes(maxiter: int, number: int) -> set[int]:

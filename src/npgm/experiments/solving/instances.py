@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -9,7 +11,8 @@ import numpy as np
 
 from npgm._array import Floats
 from npgm._registry import Registry
-from npgm.problems import MatrixFactorization, PhaseRetrieval
+from npgm.problems import MatrixFactorization, NonnegativeFactorization, PhaseRetrieval, SparseLogisticRegression
+from npgm.proximal import Proximable
 
 Objective = Callable[[Floats], tuple[Any, Floats]]
 
@@ -28,6 +31,29 @@ class Instance(Protocol):
 
     def hvp(self, x: Floats, d: Floats, /) -> Floats:
         """Return ∇²f(x) d for one run; asked for where an experiment measures sharpness."""
+
+
+class Composite(ABC):
+    """An instance of f + g, whose least value is not known."""
+
+    @property
+    @abstractmethod
+    def prox(self) -> Proximable:
+        """g."""
+
+    @abstractmethod
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        """As an instance has it."""
+
+    @abstractmethod
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        """Return the function that gives f and its gradient."""
+
+    def optima(self, seeds: Sequence[int]) -> Sequence[float]:
+        return [math.nan] * len(seeds)
+
+    def hvp(self, x: Floats, d: Floats, /) -> Floats:
+        raise NotImplementedError("the sharpness of f says little about f + g")
 
 
 registry: Registry[Callable[..., Instance]] = Registry("problem", __name__, "npgm.problems")
@@ -96,3 +122,42 @@ class StochasticPhaseRetrieval:
 
     def hvp(self, x: Floats, d: Floats, /) -> Floats:
         raise NotImplementedError("the runs of phase retrieval are of different problems")
+
+
+@register("sparse-logistic")
+class SparseLogistic(Composite):
+    """Sparse logistic regression with columns whose scales differ by some decades, from normal starts."""
+
+    def __init__(self, decades: float, *, threads: int) -> None:
+        self.problem = SparseLogisticRegression(decades=decades)
+
+    @property
+    def prox(self) -> Proximable:
+        return self.problem.prox
+
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        return np.stack([np.random.default_rng(seed).standard_normal(self.problem.start.shape) for seed in seeds])
+
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        return self.problem
+
+
+@register("movielens-nonnegative")
+class MovieLensNonnegative(Composite):
+    """The nonnegative factorisation of the MovieLens 100K ratings, from the magnitudes of normal numbers."""
+
+    def __init__(self, rank: int, *, threads: int) -> None:
+        from npgm.data.movielens import MovieLens100K, rating_matrix
+
+        self.ratings, self.rank = rating_matrix(MovieLens100K().load()), rank
+        self.problem = NonnegativeFactorization(self.ratings, rank)
+
+    @property
+    def prox(self) -> Proximable:
+        return self.problem.prox
+
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        return np.stack([NonnegativeFactorization(self.ratings, self.rank, seed).start for seed in seeds])
+
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        return self.problem
