@@ -36,7 +36,6 @@ MUTANTS = [
     ("solvers/stepsizes/edge_of_stability.py", "self.discount * state.curvature)", "state.curvature)", "solvers/test_stepsizes.py"),
     ("solvers/stepsizes/edge_of_stability.py", "2.0 * lr)\n", "4.0 * lr)\n", "solvers/test_stepsizes.py"),
     ("solvers/methods/proximal.py", "-along * slope", "-slope", "solvers/test_proximal.py"),
-    ("solvers/methods/proximal.py", "select(xp, taken, state.step, state.last)", "state.step", "solvers/test_proximal.py"),
     ("_native/pieces.hpp", "std::is_same_v<S, float> ? 5", "std::is_same_v<S, float> ? 4", "native/test_native.py"),
     ("_native/loops.cpp", "if (second != T(1)) return Range::any;", "", "native/test_native.py"),
     ("_native/loops.cpp", "madd(weight, u - mean, mean)", "madd(weight, u, mean)", "native/test_native.py"),

@@ -49,6 +49,26 @@ def test_no_number_is_needed(options):
         assert res.success, res.message
 
 
+def test_backtracking_averages_directions_whatever_their_stepsizes():
+    """A step is -γm with m ← βm + (1-β)u, where γ is halved between the steps that are averaged."""
+    options = {"method": "npgm", "reference": "separable-cosh", "lr": "backtracking", "momentum": 0.4}
+    res = npgm.minimize(rosenbrock, np.array([-1.2, 1.0]), maxiter=60, tol=0.0, history=True, **options)
+    assert not res.history["taken"][5:60].all()
+    phi = npgm.reference("separable-cosh")
+    x, m = np.array([-1.2, 1.0]), np.zeros(2)
+    for lr, taken in zip(res.history["lr"][:60], res.history["taken"][:60], strict=True):
+        if taken:
+            m = 0.4 * m + 0.6 * phi.precondition(rosenbrock(x)[1])
+            x = x - lr * m
+    np.testing.assert_allclose(res.x, x, rtol=1e-9)
+
+
+def test_a_stepsize_that_follows_the_curvature_at_most_doubles():
+    res = npgm.minimize(quartic, np.array([10.0, -1.0]), maxiter=40, tol=0.0, history=True, method="gd", lr="auto")
+    lr = res.history["lr"][:40]
+    assert np.max(lr[1:] / lr[:-1]) == 2.0
+
+
 @each_rule
 def test_scaling_f_or_x_changes_nothing(options):
     """Powers of two, so that all numbers scale exactly; φ scales with f where its λ follows the gradient."""

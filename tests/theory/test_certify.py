@@ -297,7 +297,7 @@ def test_rounding_is_that_of_the_terms_of_f():
     for fun, start, (mu_f, L_f), minimum in (
         (least_squares, np.zeros(5), (mu, L), lowest),
         (expanded, np.zeros(5), (2.0, 2.0), 0.0),
-        (expanded, c + rng.standard_normal(5), (2.0, 2.0), 0.0),
+        (expanded, c + 5.0 * rng.standard_normal(5), (2.0, 2.0), 0.0),
     ):
         for momentum in (0.0, 0.3):
             history = npgm.minimize(

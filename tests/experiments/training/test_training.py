@@ -7,6 +7,7 @@ from torch.nn.functional import cross_entropy
 from npgm.experiments.training import checkpoint, optimizers
 from npgm.experiments.training import trainer as loop
 from npgm.experiments.training.ensemble import Ensemble, stackable
+from npgm.experiments.training.experiment import with_threads
 from npgm.experiments.training.images import PADDING, Images, ImageTraining, Order
 from npgm.experiments.training.trainer import Trainer
 from npgm.kernels import Cosh
@@ -73,6 +74,11 @@ def test_the_loop_is_the_plain_one(monkeypatch):
             logits = network(images.test[:, :, :, 0] / 255)
         assert row["test_loss"] == [pytest.approx(cross_entropy(logits, images.test_labels).item(), rel=1e-4)]
         assert row["test_accuracy"] == [(logits.argmax(1) == images.test_labels).double().mean().item()]
+
+
+def test_a_narrow_network_survives_odd_batches_on_several_threads():
+    with with_threads(2):
+        assert len(trained(CIFAR, "sgd", {"lr": 0.1}, [0]).history) == 2
 
 
 def test_a_resnet_learns_and_evaluates_with_running_statistics():

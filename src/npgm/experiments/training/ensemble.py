@@ -41,10 +41,14 @@ class Ensemble:
         networks = [_drawn(build, seed) for seed in seeds]
         self._ranks = ranks or Single()
         self._form, self._stacked = networks[0], len(networks) > 1
+        # with channels last, of which there are so few, torch 2.13 ends the process in the backward pass of odd batches
+        self._narrow = any(isinstance(m, nn.Conv2d) and m.out_channels < 16 for m in self._form.modules())
         if self._stacked:
             evaluate: nn.Module = Together(networks)
         else:
-            evaluate = self._form.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            evaluate = self._form
+            if not self._narrow:
+                evaluate = self._form.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         evaluate = self._ranks.wrap(evaluate, torch.device(device))
         self._evaluate = torch.compile(evaluate) if compiled else evaluate
         self.names = [name for name, _ in self._form.named_parameters()]
@@ -59,6 +63,8 @@ class Ensemble:
         Args:
             inputs: a batch for each network, of shape (seeds, B, ...).
         """
+        if self._narrow:
+            inputs = inputs.contiguous()
         logits: Tensor = self._evaluate(inputs) if self._stacked else self._evaluate(inputs[0]).unsqueeze(0)
         return logits
 
