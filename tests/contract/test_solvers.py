@@ -73,17 +73,17 @@ def test_every_backend_makes_the_same_steps(key, backend, dtype):
 @each_solver
 @each_path
 def test_a_batch_is_its_runs(key):
+    """Up to the last bits of BLAS, which with some kernels depend on where a row lies in memory."""
     starts = np.stack([START, 10 * START, np.array([1e-9, 0.0, 0.0])])
     kwargs = {"method": key, "maxiter": 60, "tol": 1e-4, "history": True, **options(key)}
     batch = npgm.minimize(quadratic, starts, batch=True, **kwargs)
     for i, start in enumerate(starts):
         one = npgm.minimize(quadratic, start, **kwargs)
-        np.testing.assert_array_equal(batch.x[i], one.x)
-        assert (batch.fun[i], batch.nit[i], batch.status[i], batch.success[i]) == (
-            one.fun, one.nit, one.status, one.success,
-        )  # fmt: skip
+        np.testing.assert_allclose(batch.x[i], one.x, rtol=1e-9, atol=1e-15)
+        np.testing.assert_allclose(batch.fun[i], one.fun, rtol=1e-9, atol=1e-30)
+        assert (batch.nit[i], batch.status[i], batch.success[i]) == (one.nit, one.status, one.success)
         assert batch.message[i] == one.message
-        np.testing.assert_array_equal(batch.history["fun"][: one.nit + 1, i], one.history["fun"])
+        np.testing.assert_allclose(batch.history["fun"][: one.nit + 1, i], one.history["fun"], rtol=1e-9, atol=1e-30)
     assert batch.nit[2] == (1 if key == "proximal" else 0)
 
 

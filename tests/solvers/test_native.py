@@ -80,6 +80,15 @@ def test_a_native_step_is_the_methods(key, options, dtype):
         np.testing.assert_allclose(got.history[name], want.history[name], rtol=4 * tolerance, atol=4 * tolerance)
 
 
+@pytest.mark.parametrize(("key", "options"), CASES, ids=str)
+def test_a_run_in_a_batch_is_that_alone_to_the_last_bit(key, options):
+    x0 = points(3, 77)
+    kwargs = {"method": key, "lr": 1e-2, "maxiter": 6, "tol": 0.0, **options}
+    batch = npgm.minimize(fun, x0, batch=True, **kwargs)
+    for row, start in zip(batch.x, x0, strict=True):
+        np.testing.assert_array_equal(row, npgm.minimize(fun, start, **kwargs).x)
+
+
 @pytest.mark.parametrize(("key", "options"), AUTO, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_native_rule_makes_the_same_steps(key, options, dtype):
