@@ -117,10 +117,11 @@ class SolvingExperiment(Experiment):
         """Return about how many seconds `compute` takes if no run ends early, without measuring the sharpness."""
         first, seeds = runs[0], [run.seed for run in runs]
         instance = first.instance(resources.threads)
-        starts, iterations = instance.starts(seeds), min(20, first.maxiter)
-        _minimize(runs, instance, starts, maxiter=1)  # what is slow the first time
+        starts, objective, iterations = instance.starts(seeds), instance.objective(seeds), min(20, first.maxiter)
+        method = _solver(first, instance)
+        _minimize(first, method, objective, starts, maxiter=1)  # what is slow the first time
         clock = time.perf_counter()
-        _minimize(runs, instance, starts, maxiter=iterations)
+        _minimize(first, method, objective, starts, maxiter=iterations)
         return (time.perf_counter() - clock) / iterations * first.maxiter
 
     def compute(self, runs: Sequence[SolvingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
@@ -138,7 +139,8 @@ class SolvingExperiment(Experiment):
                 points[k] = x
 
         with threadpool_limits(1):  # the matrices are small; BLAS threads would only wait for each other
-            result = _minimize(runs, instance, points[0], maxiter=first.maxiter, callback=keep)
+            method, objective = _solver(first, instance), instance.objective(seeds)
+            result = _minimize(first, method, objective, points[0], maxiter=first.maxiter, callback=keep)
             measured = [{k: points[k][i] for k in probes if k <= last} for i, last in enumerate(result.nit)]
             return [
                 _frame(result, i, optimum, _sharpness(instance, measured[i]))
@@ -168,11 +170,13 @@ def solver(method: MethodSpec, prox: Proximable | None = None) -> Method:
     return TorchOptimizer(**method.arguments())
 
 
-def _minimize(runs: Sequence[SolvingRun], instance: instances.Instance, starts: Floats, **options: Any) -> Any:
-    method = solver(runs[0].method, instance.prox if isinstance(instance, instances.Composite) else None)
-    objective = instance.objective([run.seed for run in runs])
+def _solver(run: SolvingRun, instance: instances.Instance) -> Method:
+    return solver(run.method, instance.problem.prox if isinstance(instance, instances.Composite) else None)
+
+
+def _minimize(run: SolvingRun, method: Method, objective: instances.Objective, starts: Floats, **options: Any) -> Any:
     with np.errstate(over="ignore", invalid="ignore"):  # a run that diverges is a result
-        return minimize(objective, starts, method=method, tol=runs[0].stops_below, batch=True, history=True, **options)
+        return minimize(objective, starts, method=method, tol=run.stops_below, batch=True, history=True, **options)
 
 
 def _probes(maxiter: int, number: int) -> set[int]:

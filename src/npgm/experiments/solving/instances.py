@@ -11,8 +11,13 @@ import numpy as np
 
 from npgm._array import Floats
 from npgm._registry import Registry
-from npgm.problems import MatrixFactorization, NonnegativeFactorization, PhaseRetrieval, SparseLogisticRegression
-from npgm.proximal import Proximable
+from npgm.problems import (
+    CompositeProblem,
+    MatrixFactorization,
+    NonnegativeFactorization,
+    PhaseRetrieval,
+    SparseLogisticRegression,
+)
 
 Objective = Callable[[Floats], tuple[Any, Floats]]
 
@@ -34,20 +39,16 @@ class Instance(Protocol):
 
 
 class Composite(ABC):
-    """An instance of f + g, whose least value is not known."""
+    """An instance of f + g, whose least value is not known; its runs differ in their starts."""
 
-    @property
-    @abstractmethod
-    def prox(self) -> Proximable:
-        """g."""
+    problem: CompositeProblem
 
     @abstractmethod
     def starts(self, seeds: Sequence[int]) -> Floats:
-        """As an instance has it."""
+        """Return the starts, stacked along the first axis."""
 
-    @abstractmethod
     def objective(self, seeds: Sequence[int]) -> Objective:
-        """Return the function that gives f and its gradient."""
+        return self.problem
 
     def optima(self, seeds: Sequence[int]) -> Sequence[float]:
         return [math.nan] * len(seeds)
@@ -131,15 +132,8 @@ class SparseLogistic(Composite):
     def __init__(self, decades: float, *, threads: int) -> None:
         self.problem = SparseLogisticRegression(decades=decades)
 
-    @property
-    def prox(self) -> Proximable:
-        return self.problem.prox
-
     def starts(self, seeds: Sequence[int]) -> Floats:
         return np.stack([np.random.default_rng(seed).standard_normal(self.problem.start.shape) for seed in seeds])
-
-    def objective(self, seeds: Sequence[int]) -> Objective:
-        return self.problem
 
 
 @register("movielens-nonnegative")
@@ -152,12 +146,5 @@ class MovieLensNonnegative(Composite):
         self.ratings, self.rank = rating_matrix(MovieLens100K().load()), rank
         self.problem = NonnegativeFactorization(self.ratings, rank)
 
-    @property
-    def prox(self) -> Proximable:
-        return self.problem.prox
-
     def starts(self, seeds: Sequence[int]) -> Floats:
         return np.stack([NonnegativeFactorization(self.ratings, self.rank, seed).start for seed in seeds])
-
-    def objective(self, seeds: Sequence[int]) -> Objective:
-        return self.problem
