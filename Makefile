@@ -19,8 +19,9 @@ ARGS ?=
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
 
-# a process for each core, each with one thread; worksteal leaves the tests of a file, and what they share, together
-PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest -n auto --dist worksteal
+# a process for each core; worksteal leaves the tests of a file, and what they share, together
+EACH_CORE = -n auto --dist worksteal
+PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(EACH_CORE)
 
 test: .venv/dev lint
 	$(PYTEST) $(ARGS)
@@ -29,7 +30,7 @@ quick: .venv/dev
 	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-machines: .venv/dev
-	$(BIN)/python tests/machines.py -n auto --dist worksteal $(ARGS)
+	$(BIN)/python tests/machines.py $(EACH_CORE) $(ARGS)
 
 OLDEST = build/oldest/bin/python
 

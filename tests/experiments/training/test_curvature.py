@@ -21,7 +21,7 @@ def small():
     """The real experiment with a network of a few units, for which λ is far above the gradients."""
     loaded = experiments.load("smoothness")
     preset = TextPreset(starts=[1], steps=12, every=12, windows=4, network=NETWORK)
-    curvature = {"points": 4, "windows": 4, "products": 50, "reference": {"name": "isotropic-cosh", "scale": 1e4}}
+    curvature = {"points": 4, "windows": 4, "products": 100, "reference": {"name": "isotropic-cosh", "scale": 1e4}}
     return dataclasses.replace(loaded, options={**loaded.options, "length": 6}, presets={"smoke": preset},
                                methods=loaded.methods[:1], curvature=curvature)  # fmt: skip
 
