@@ -122,6 +122,15 @@ def test_the_range_of_stepsizes_is_run_and_shown(tmp_path):
         assert part in text
 
 
+def test_how_wide_a_range_is_run_is_the_presets():
+    for basin, times in ((1, [0.5, 1, 2]), (0, [])):
+        preset = dataclasses.replace(small().preset("smoke"), basin=basin)
+        runs = dataclasses.replace(small(), methods=small().methods[:1], presets={"smoke": preset}).basin("smoke")
+        assert [run.method.options["lr"] for run in runs] == times
+    with pytest.raises(ValueError, match="basin must be at least 0, not -1"):
+        dataclasses.replace(preset, basin=-1)
+
+
 def test_no_range_without_a_seed_for_it():
     assert dataclasses.replace(small(), tuning_seed=None).basin("smoke") == []
     assert experiments.load("mnist").basin("paper") == []

@@ -111,10 +111,10 @@ def test_the_experiments_that_a_command_names(name, wanted):
 
 
 def test_the_radius_is_the_lambda_that_a_method_has():
-    phi = {"name": "spectral-sqrt", "scale": 2.0}
+    phi = {"name": "spectral-sqrt"}
     for method, radius in (
-        (MethodSpec("a", "npgm", {"lr": 1.0}, phi), 2.0),
-        (MethodSpec("a", "npgm", {"lr": 1.0}, {"name": "spectral-sqrt"}), 1.0),
+        (MethodSpec("a", "npgm", {"lr": 1.0}, {**phi, "scale": 2.0}), 2.0),
+        (MethodSpec("a", "npgm", {"lr": 1.0}, phi), 1.0),
         (MethodSpec("a", "npgm", {"lr": 1.0, "scale": "auto", "relative_scale": 0.1}, phi), 0.1),
         (MethodSpec("a", "sgd", {"lr": 1.0, "clip": 3.0}), 3.0),
         (MethodSpec("a", "sgd", {"lr": 1.0}), None),

@@ -128,11 +128,18 @@ def open_engine(
     if ranks.launched() and experiment.data_parallel:
         if jobs != -1:
             raise ValueError("jobs cannot be set under torchrun, whose ranks train one network together")
-        threads = max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"]))
+        threads = _threads(cores, int(os.environ["LOCAL_WORLD_SIZE"]))
         yield Local(1, Resources(threads, device, folder, parallel or "ddp"))
         return
     jobs = (cores if device == "cpu" else 1) if jobs == -1 else jobs
-    yield Local(jobs, Resources(max(1, cores // jobs), device, folder))
+    yield Local(jobs, Resources(_threads(cores, jobs), device, folder))
+
+
+def _threads(cores: int, processes: int) -> int:
+    """Return the threads of each process: its share of the cores, or ``OMP_NUM_THREADS`` where that is less."""
+    share = max(1, cores // processes)
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(share, int(asked)) if asked.isdecimal() and int(asked) else share
 
 
 @contextlib.contextmanager

@@ -224,7 +224,8 @@ def _methods(experiment: Experiment) -> str:
         phi = method.reference
         function = "" if phi is None else phi["name"]
         if phi is not None and "scale" not in method.options:
-            function += f", λ = {phi.get('scale', 1.0):g}"
+            further = (f", {name} = {_text(phi[name])}" for name in phi if name not in ("name", "scale", "blocks"))
+            function += "".join((*further, f", λ = {phi.get('scale', 1.0):g}"))
         rows.append((method.label, f"`{experiment.update(method)}`", settings, function, method.note))
     return table(("method", "step", "options", "reference function", "note"), rows)
 

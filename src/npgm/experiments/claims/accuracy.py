@@ -11,8 +11,6 @@ from npgm.experiments.claims.base import Verdict, against_all, combined, each_se
 from npgm.experiments.spec import Claim, Experiment
 from npgm.experiments.summary import at, half_width
 
-CLOSE = 0.01
-"""The difference of test accuracies, one percentage point, up to which methods perform similarly."""
 BETTER = 1.5
 """The ratio of training losses from which one is smaller in more than name."""
 
@@ -36,20 +34,18 @@ def best(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdict:
 
 
 @register
-@each_setting(
-    "last test accuracy, mean over the {starts}; similar means that the difference is within a percentage point"
-)
-def similar_accuracy(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdict:
-    """The mean of the last test accuracy differs by at most `CLOSE` from the other method's, above or below.
+@each_setting("last test accuracy, mean over the {starts}")
+def similar_accuracy(experiment: Experiment, claim: Claim, runs: pl.DataFrame, within: float = 0.01) -> Verdict:
+    """The mean of the last test accuracy differs from the other method's by at most ``within``, above or below.
 
     Undecided where its 95% confidence interval has differences of both kinds.
     """
     own, other = (_End(at(runs, {}, label)) for label in (claim.method, claim.other))
     difference, half = own.difference(other)
-    certain = abs(abs(difference) - CLOSE) > half
-    by = f"difference {100 * difference:.2f} ± {100 * half:.2f}"
+    certain = abs(abs(difference) - within) > half
+    by = f"difference {100 * difference:.2f} ± {100 * half:.2f}; similar means at most {100 * within:g} points"
     text = f"{claim.method} {own.accuracy:.2%}, {claim.other} {other.accuracy:.2%}, {by}"
-    return Verdict.of(text, abs(difference) < CLOSE if certain else None)
+    return Verdict.of(text, abs(difference) < within if certain else None)
 
 
 class _End:

@@ -26,8 +26,6 @@ from npgm.experiments.training.trainer import LATE, Trainer
 
 BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
-BASIN = tuple(2.0**k for k in range(-3, 4))
-"""The multiples of a stepsize at which its neighbourhood is shown."""
 INTERVAL = 30.0
 """Seconds between checkpoints."""
 
@@ -38,6 +36,12 @@ class TrainingPreset(Preset):
 
     network: dict[str, Any] | None = None
     """A network in place of the experiment's own, for machines on which that takes too long."""
+    basin: int = 3
+    """log₂ of the largest multiple of a stepsize at which its neighbourhood is shown; 0 not to show it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.count("basin", self.basin, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +117,8 @@ class TrainingExperiment(Experiment):
         There are none for a preset from which nothing can be concluded.
         """
         chosen, (setting, *_) = self.preset(preset), self.grid()
-        multiples = BASIN if self.tuning_seed is not None and not chosen.inconclusive else ()
+        shown = chosen.basin and self.tuning_seed is not None and not chosen.inconclusive
+        multiples = [2.0**k for k in range(-chosen.basin, chosen.basin + 1)] if shown else []
         return [
             self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
             for method in self.methods

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -62,6 +63,7 @@ class Training(ABC):
         network: the ``name`` of a network in `npgm.problems.networks.registry`, and its options.
         dataset: a name of `npgm.data.registry`.
         batch_size: the examples of a minibatch; the last one of a round has what is left.
+        schedule: ``"constant"``, or ``"cosine"`` for stepsizes that fall to zero as a cosine does.
         precision: ``"float32"``, or ``"bfloat16"`` for matrix products and convolutions in it.
         compiled: whether to compile the network.
     """
@@ -70,11 +72,13 @@ class Training(ABC):
     dataset: str
     batch_size: int
     _: KW_ONLY
+    schedule: str = "constant"
     precision: str = "float32"
     compiled: bool = False
 
     def __post_init__(self) -> None:
         _validate.choice("network", self.network.get("name"), networks.registry)
+        _validate.choice("schedule", self.schedule, ("constant", "cosine"))
         _validate.choice("precision", self.precision, ("float32", "bfloat16"))
         _validate.count("batch_size", self.batch_size, least=1)
         _check(json.dumps(self.network))
@@ -94,7 +98,7 @@ class Training(ABC):
 
     def stepsize_factor(self, progress: float) -> float:
         """Return by what the stepsizes are multiplied when a part ``progress`` of all steps is done."""
-        return 1.0
+        return 1.0 if self.schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
     def disturbance_at(self, step: int, total: int) -> Disturbance:
         """Return what is wrong with a step, of so many."""

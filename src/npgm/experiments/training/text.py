@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +30,6 @@ class TextTraining(Training):
         steps: the minibatches.
         every: the steps of a round.
         windows: the sequences of each held-out part that are evaluated.
-        schedule: ``"cosine"`` for stepsizes that fall to zero as a cosine does, or ``"constant"``.
         disturbance: what goes wrong in the middle, a name of `DISTURBANCES`.
     """
 
@@ -39,12 +37,10 @@ class TextTraining(Training):
     steps: int
     every: int
     windows: int = 256
-    schedule: str = "cosine"
     disturbance: str = "none"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.choice("schedule", self.schedule, ("constant", "cosine"))
         _validate.choice("disturbance", self.disturbance, DISTURBANCES)
         for name in ("length", "steps", "every", "windows"):
             _validate.count(name, getattr(self, name), least=1)
@@ -59,10 +55,6 @@ class TextTraining(Training):
     def examples_on(self, device: str | torch.device) -> Text:
         """Return the text."""
         return Text(self.dataset, self.length, self.every * self.batch_size, self.windows, device)
-
-    def stepsize_factor(self, progress: float) -> float:
-        """Return 1, or ½(1 + cos π progress)."""
-        return 1.0 if self.schedule == "constant" else 0.5 * (1.0 + math.cos(math.pi * progress))
 
     def disturbance_at(self, step: int, total: int) -> Disturbance:
         """Return what is wrong with a step."""

@@ -19,6 +19,8 @@ from npgm.experiments.training.task import Training
 
 LATE = 100
 """The minibatches at the end of a round that count as late."""
+EVALUATED = 250
+"""The held-out examples that are evaluated at once, of all seeds: more of them no longer fit into a CPU's caches."""
 
 
 class Trainer:
@@ -121,7 +123,7 @@ class Trainer:
         """Return the mean loss and the accuracy of each seed on each of the held-out parts."""
         self.ensemble.train(False)
         seeds, results = len(self.generators), {}
-        size = max(1000 // seeds, self.training.batch_size)
+        size = max(EVALUATED // seeds, self.training.batch_size)
         for part, number in self.examples.held_out.items():
             sums = torch.zeros(2, seeds, dtype=torch.float64, device=self.device)
             for start in range(0, number, size):
