@@ -305,7 +305,7 @@ def bench(
     size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
     growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
     json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
-    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.png"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.svg"),
 ) -> None:
     """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
 

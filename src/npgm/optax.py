@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from npgm import _validate
+from npgm import _training, _validate
 from npgm._array import Array, scaled_norm
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.references import reference as build
@@ -39,12 +39,6 @@ from npgm.references import reference as build
 Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
 
 SCOPES = ("global", "tensor")
-MOMENTUM_ORDERS = ("after", "before")
-LR_LIKE = ("paper", "sgd")
-ADJUSTMENTS = ("aspect", "rms")
-
-OUTLIER = 10.0
-"""A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
 
 
 class AutoScaleState(NamedTuple):
@@ -112,7 +106,7 @@ def scale_by_preconditioner(
         if given is not None and not isinstance(phi, Spectral):
             raise ValueError(f"{name} is for spectral reference functions, not {phi!r}")
     if adjust is not None:
-        _validate.choice("adjust", adjust, ADJUSTMENTS)
+        _validate.choice("adjust", adjust, _training.ADJUSTMENTS)
     if relative is not None:
         relative = _validate.positive("relative", relative)
         if automatic:
@@ -136,18 +130,19 @@ def scale_by_preconditioner(
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         leaves = [_real(leaf) for leaf in leaves]
-        vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
-        if automatic:
-            state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
-            scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
-        elif relative is not None:
-            vectors, scales = [[_relative(leaf, relative)] for leaf in leaves], [None] * len(leaves)
+        if relative is not None:
+            new = [_relatively_preconditioned(phi, leaf, relative) for leaf in leaves]
         else:
+            vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
             scales = [fixed] * len(vectors)
-        new = [u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)]
+            if automatic:
+                state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
+                scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
+            new = [
+                u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)
+            ]
         if adjust is not None:
             new = [u * jnp.asarray(_adjustment(adjust, u.shape), u.dtype) for u in new]
-        new = [u.astype(leaf.dtype) for u, leaf in zip(new, leaves, strict=True)]
         return jax.tree.unflatten(structure, new), state
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -227,9 +222,21 @@ def npgm(
         adjust=adjust,
     )
     parts = [preconditioner]
-    parts.insert(1 if _validate.choice("momentum_order", momentum_order, MOMENTUM_ORDERS) == "after" else 0, average)
-    if _validate.choice("lr_like", lr_like, LR_LIKE) == "sgd":
-        parts.append(optax.scale(_multiple(_built(reference), scale, momentum)))
+    parts.insert(
+        1 if _validate.choice("momentum_order", momentum_order, _training.MOMENTUM_ORDERS) == "after" else 0, average
+    )
+    if _validate.choice("lr_like", lr_like, _training.LR_LIKE) == "sgd":
+        phi = _built(reference)
+        parts.append(
+            optax.scale(
+                _training.like_sgd(
+                    phi,
+                    phi.scale if scale is None else scale,
+                    0.0 if momentum is None else momentum,
+                    follows=isinstance(scale, str) or relative is not None,
+                )
+            )
+        )
     parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
     return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
 
@@ -242,21 +249,6 @@ def _ahead(average: optax.GradientTransformation, momentum: Any) -> optax.Gradie
         return jax.tree.map(lambda u, m: (momentum * m + (1 - momentum) * u).astype(m.dtype), updates, means), state
 
     return optax.GradientTransformation(average.init, update)
-
-
-def _multiple(phi: Reference, scale: Scale, momentum: Any) -> Any:
-    """Return what makes ∇φ* of small gradients, averaged, those of `optax.sgd` with the same momentum."""
-    if isinstance(scale, str):
-        raise ValueError(
-            "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
-        )
-    if not 0.0 < phi.curvature_at_zero < math.inf:
-        raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
-    return (
-        (phi.scale if scale is None else scale)
-        / phi.kernel.curvature_at_zero
-        / (1.0 - (0.0 if momentum is None else momentum))
-    )
 
 
 def _named(name: str, reference: str, summary: str) -> Callable[..., optax.GradientTransformationExtraArgs]:
@@ -327,19 +319,11 @@ def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleStat
     rms, weight = state  # perhaps restored as a list
     all_rms, structure = jax.tree.flatten(rms)
     all_weights = jax.tree.leaves(weight)
-    new_rms, new_weights, scales = [], [], []
-    for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True):
-        counts = (size > 0) & jnp.isfinite(size)  # a vector of zeros says nothing about the scale
-        rho = jnp.asarray(decay, rms.dtype)
-        started = weight > 0
-        limit = OUTLIER * rms / jnp.sqrt(jnp.where(started, weight, 1))
-        size = jnp.where(started, jnp.minimum(size, limit), size).astype(rms.dtype)
-        rms = jnp.where(counts, jnp.hypot(jnp.sqrt(rho) * rms, jnp.sqrt(1 - rho) * size), rms)
-        weight = jnp.where(counts, rho * weight + (1 - rho), weight)
-        new_rms.append(rms)
-        new_weights.append(weight)
-        started = weight > 0
-        scales.append(jnp.where(started, rms / jnp.sqrt(jnp.where(started, weight, 1)), 1))
+    followed = [
+        _training.follow(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
+        for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True)
+    ]
+    new_rms, new_weights, scales = ([values[i] for values in followed] for i in range(3))
     return AutoScaleState(jax.tree.unflatten(structure, new_rms), jax.tree.unflatten(structure, new_weights)), scales
 
 
@@ -357,19 +341,19 @@ def _terms(phi: Reference, leaf: Array) -> int:
     return int(leaf.size) // max(1, *rows_and_columns, 1)
 
 
-def _relative(leaf: Array, relative: float) -> Array:
-    """Return matrices divided by ``relative`` times the root mean square of the singular values of each."""
+def _relatively_preconditioned(phi: Reference, leaf: Array, relative: float) -> Array:
+    """Return ∇φ* of matrices over ``relative`` times the root mean square of the singular values of each."""
     if leaf.size == 0:
         return leaf
     matrices = leaf.ndim > 1
     z, _, size = scaled_norm(jnp, leaf.astype(_working_dtype(leaf)), (-2, -1) if matrices else None)
     rms = size / math.sqrt(min(leaf.shape[-2:]) if matrices else 1)
-    return z / (relative * jnp.where(rms > 0, rms, 1))
+    return phi.precondition(z / (relative * jnp.where(rms > 0, rms, 1))).astype(leaf.dtype)
 
 
 def _adjustment(adjust: str, shape: tuple[int, ...]) -> float:
-    rows, columns = (*shape, 1)[:2] if len(shape) < 2 else shape[-2:]
-    return math.sqrt(max(1.0, columns / max(rows, 1))) if adjust == "aspect" else 0.2 * math.sqrt(max(rows, columns))
+    inputs, outputs = (*shape, 1)[:2] if len(shape) < 2 else shape[-2:]
+    return _training.adjustment(adjust, outputs, inputs)
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:

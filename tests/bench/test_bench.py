@@ -320,7 +320,9 @@ def test_figures_of_parts(tmp_path):
     )
     for name, results in {"aims": Results([aims], [], {}), "growth": Results([], growth, {})}.items():
         assert figure.draw(results, tmp_path / f"{name}.svg")
-        assert (tmp_path / f"{name}.svg").read_text().count("<path") > 20
+        drawn = (tmp_path / f"{name}.svg").read_text()
+        assert drawn.count("<path") > 20
+        assert "prefers-color-scheme" in drawn
     assert not figure.draw(Results([], [], {}), tmp_path / "nothing.svg")
     assert not (tmp_path / "nothing.svg").exists()
 

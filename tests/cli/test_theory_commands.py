@@ -47,10 +47,10 @@ def test_certify_holds_on_every_problem(problem):
 
 
 def test_certify_with_momentum_and_a_plot(tmp_path):
-    result = invoke("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.png")
+    result = invoke("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.svg")
     assert result.exit_code == 0
     assert "Theorem 2.7," in result.output
-    assert (tmp_path / "certificate.png").stat().st_size > 0
+    assert "prefers-color-scheme" in (tmp_path / "certificate.svg").read_text()
 
 
 @pytest.mark.parametrize(

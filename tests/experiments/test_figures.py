@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from npgm.experiments import figures, style
+from npgm import _style as style
+from npgm.experiments import figures
 
 
 def test_styles_differ_and_neighbours_in_both_respects():

@@ -12,12 +12,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from npgm import _validate
-from npgm._files import replacing
+from npgm._style import FAINT, INK, PAPER, STYLES, drawing, save
 from npgm.bench.contenders import GROWTH
 from npgm.bench.results import PAIRS, Ratio, Result, Results
 
-_COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
-"""Those of Okabe and Ito, which all eyes can tell apart."""
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 
 
@@ -27,6 +25,7 @@ def check_path(path: Path) -> None:
     _validate.choice("format of a figure", path.suffix.removeprefix("."), formats)
 
 
+@drawing()
 def draw(results: Results, path: Path) -> bool:
     """Draw each ratio that has an aim, its median and quartiles, and beside them the growth.
 
@@ -43,8 +42,7 @@ def draw(results: Results, path: Path) -> bool:
         _aims(axes.pop(0), aimed)
     if results.growth:
         _growth(axes.pop(0), results.growth)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix.removeprefix("."), dpi=130)
+    save(figure, path)
     return True
 
 
@@ -59,26 +57,22 @@ def _aims(ax: Axes, aimed: Sequence[tuple[Result, Ratio]]) -> None:
         low, middle, high = (quartile / ratio.aim for quartile in ratio.quartiles)
         inside = 0.8 * ((cases.index(result.case) + 0.5) / len(cases) - 0.5)
         y = rows.index((ratio.step, ratio.against)) + inside
-        color = _COLORS[layouts.index(result.case.layout.title) % len(_COLORS)]
+        color = STYLES[layouts.index(result.case.layout.title)].color
         marker = _MARKERS[settings.index(result.case.setting) % len(_MARKERS)]
         ax.plot([low, high], [y, y], color=color, linewidth=1.5)
-        ax.plot(middle, y, color=color, marker=marker, markersize=4.5, markerfacecolor="white")
+        ax.plot(middle, y, color=color, marker=marker, markersize=4.5, markerfacecolor=PAPER)
     aims = {(ratio.step, ratio.against): ratio.aim for _, ratio in aimed}
     ax.set_yticks(range(len(rows)), [f"{step} / {against}\naim {aims[step, against]:.2f}" for step, against in rows])
     ax.set_ylim(len(rows) - 0.5, -0.5)
     for edge in range(1, len(rows)):
-        ax.axhline(edge - 0.5, color="0.85", linewidth=0.8)
-    ax.axvline(1.0, color="black", linewidth=1)
+        ax.axhline(edge - 0.5, color=FAINT, linewidth=0.8)
+    ax.axvline(1.0, color=INK, linewidth=1)
     ax.set(xscale="log", xlabel="ratio of times / aim: met left of the line", title="Against the aims")
     _plain_numbers(ax.xaxis)
-    ax.grid(axis="x", alpha=0.25)
-    handles = [
-        Line2D([], [], color=_COLORS[i % len(_COLORS)], linewidth=3, label=name) for i, name in enumerate(layouts)
-    ]
+    ax.grid(axis="x", color=FAINT, linewidth=0.6)
+    handles = [Line2D([], [], color=STYLES[i].color, linewidth=3, label=name) for i, name in enumerate(layouts)]
     handles += [
-        Line2D(
-            [], [], color="0.3", marker=_MARKERS[i % len(_MARKERS)], linestyle="", markerfacecolor="white", label=name
-        )
+        Line2D([], [], color=INK, marker=_MARKERS[i % len(_MARKERS)], linestyle="", markerfacecolor=PAPER, label=name)
         for i, name in enumerate(settings)
     ]
     ax.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.4, -0.1), ncols=2, frameon=False)
@@ -88,21 +82,21 @@ def _growth(ax: Axes, growth: Sequence[Result]) -> None:
     """Draw each contender's time over that of the memory loop, against the number of parameters."""
     against, *others = GROWTH
     devices = list(dict.fromkeys(result.case.device for result in growth))
-    for device, line in zip(devices, ("-", "--"), strict=False):
-        for name, color, marker in zip(others, _COLORS, _MARKERS, strict=False):
+    for device, filled in zip(devices, ("full", "none"), strict=False):
+        for name, style, marker in zip(others, STYLES, _MARKERS, strict=False):
             pairs = [(r.case.layout.size, r.ratio(name, against)) for r in growth if r.case.device == device]
             points = [(size, *ratio.quartiles) for size, ratio in pairs if ratio is not None]
             if points:
                 n, low, middle, high = zip(*points, strict=True)
                 label = name if len(devices) == 1 else f"{name}, {device}"
-                ax.plot(n, middle, color=color, marker=marker, markersize=4.5, linestyle=line, label=label)
-                ax.fill_between(n, low, high, color=color, alpha=0.2, linewidth=0)
-    ax.axhline(1.0, color="black", linewidth=1)
+                ax.plot(n, middle, color=style.color, linestyle=style.dashes, marker=marker, markersize=4.5,
+                        fillstyle=filled, label=label)  # fmt: skip
+                ax.fill_between(n, low, high, color=style.color, alpha=0.2, linewidth=0)
+    ax.axhline(1.0, color=INK, linewidth=1)
     ax.set(xscale="log", yscale="log", xlabel="parameters, in one tensor", ylabel=f"time of a step / of {against}",
            title=f"Growth: {growth[0].case.setting}")  # fmt: skip
     _plain_numbers(ax.yaxis)
-    ax.grid(alpha=0.25)
-    ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.1), ncols=3, frameon=False)
+    ax.grid(color=FAINT, linewidth=0.6)
 
 
 def _plain_numbers(axis: Axis) -> None:

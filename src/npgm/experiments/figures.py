@@ -12,9 +12,9 @@ import polars as pl
 from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from npgm._array import Floats
+from npgm._style import FAINT, INK, STYLES, Style, drawing, save
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
-from npgm.experiments.style import FAINT, INK, STYLES, Style, drawing, save
 from npgm.experiments.summary import LINEAR, at, curve, setting_name
 from npgm.kernels import registry
 

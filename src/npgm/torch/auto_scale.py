@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from npgm import _training
 from npgm.references import Spectral
 from npgm.torch import norms
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options, scope_of
-
-OUTLIER = 10.0
-"""A measurement counts for at most so many times the running root mean square."""
 
 KEYS = ("scale_rms", "scale_weight")
 """What a parameter's state holds of its vector, without dimensions: the square root of the moving average of squares,
@@ -93,15 +91,6 @@ def sizes(norm: Norm, counts: Sequence[int] | Tensor) -> Tensor:
 def follow(size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], decay: float, keep: Tensor | None) -> Tensor:
     """Take sizes into the running mean of each vector, if ``keep`` is not False; return its root, (4) with κ = 1."""
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
-    counts = (size > 0) & torch.isfinite(size)  # a vector of zeros says nothing about the scale
-    if keep is not None:
-        counts &= keep.to(counts.device)
-    size = torch.where(w > 0, torch.minimum(size, OUTLIER * _mean(s, w)), size)
-    s = torch.where(counts, torch.hypot(decay**0.5 * s, (1.0 - decay) ** 0.5 * size), s)
-    w = torch.where(counts, decay * w + (1.0 - decay), w)
+    s, w, mean = _training.follow(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
     torch._foreach_copy_([*rms, *weight], [*s.unbind(), *w.unbind()])
-    return torch.where(w > 0, _mean(s, w), 1.0)
-
-
-def _mean(rms: Tensor, weight: Tensor) -> Tensor:
-    return rms / torch.where(weight > 0, weight, 1.0).sqrt()
+    return mean

@@ -6,7 +6,6 @@ A new option is one field of `Options`.
 from __future__ import annotations
 
 import copy
-import math
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npgm import _native, _validate
+from npgm import _native, _training, _validate
 from npgm.kernels import registry
 from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
 
@@ -89,7 +88,7 @@ def _scope(name: str, value: Any) -> str | None:
 
 
 def _adjustment(name: str, value: Any) -> str | None:
-    return None if value is None else _validate.choice(name, value, ("aspect", "rms"))
+    return None if value is None else _validate.choice(name, value, _training.ADJUSTMENTS)
 
 
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
@@ -114,7 +113,7 @@ class Options:
         without recompilation under `torch.compile`.""",
     )
     lr_like: str = _option(
-        _one_of("paper", "sgd"),
+        _one_of(*_training.LR_LIKE),
         """what ``lr`` means: γ of Algorithm 1, with which a step is γ m and ∇φ* has no unit; or ``"sgd"``, γ of
         `torch.optim.SGD`, with which small gradients g make the steps of SGD with that ``lr`` and ``momentum``:
         x ← x - γ λ m / (h*''(0) (1-β)). The numbers of clipping and SGD carry over then, the radius as ``scale``.""",
@@ -159,7 +158,7 @@ class Options:
         default=False,
     )
     momentum_order: str = _option(
-        _one_of("after", "before"),
+        _one_of(*_training.MOMENTUM_ORDERS),
         """whether the momentum averages after the preconditioner, m ← β m + (1-β) ∇φ*(∇f) as in Algorithm 1, or
         ``"before"`` it: m ← β m + (1-β) ∇f, x ← x - γ ∇φ*(m). The norm that an isotropic φ sees is that of m then.
         Normalised momentum is of this form (Cutkosky & Mehta 2020; Hübler et al. 2024).""",
@@ -256,7 +255,9 @@ class Options:
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
         scope = self.scope or _default_scope(lift)
-        multiple = 1.0 if self.lr_like == "paper" else 1.0 / (phi.curvature_at_zero * (1.0 - self.momentum))
+        multiple = 1.0
+        if self.lr_like == "sgd":
+            multiple = _training.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -354,12 +355,8 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if automatic and group["relative"] is not None:
         raise ValueError("relative and scale='auto' each say what λ is; give one of them")
     if group["lr_like"] == "sgd":
-        if automatic or group["relative"] is not None:
-            raise ValueError(
-                "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
-            )
-        if not 0.0 < phi.curvature_at_zero < math.inf:
-            raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
+        follows = automatic or group["relative"] is not None
+        _training.like_sgd(phi, phi.scale, group["momentum"], follows=follows)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 

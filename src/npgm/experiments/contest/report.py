@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 
 from npgm._array import Floats
+from npgm._style import FAINT, INK, STYLES, Style, drawing, save
 from npgm.experiments.claims.contest import counts, is_near
 from npgm.experiments.contest.experiment import ContestExperiment
 from npgm.experiments.contest.problems import suite
 from npgm.experiments.page import table
-from npgm.experiments.style import FAINT, INK, STYLES, Style, drawing, save
 from npgm.experiments.summary import at
 
 CAPTION = "performance profiles: the share of problems that are solved within a ratio of the best one's cost"

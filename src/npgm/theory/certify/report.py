@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from npgm._array import Floats
-from npgm._files import replacing
 from npgm.solvers import History
 from npgm.theory.bounds import AssumptionError, Bound
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _RTOL = 1e-9
 
@@ -82,7 +84,15 @@ class Report:
 
         A bound is drawn thin where it is vacuous.
         """
+        from npgm import _style
+
+        with _style.drawing():
+            _style.save(self._figure(), Path(path))
+
+    def _figure(self) -> Figure:
         import matplotlib.figure
+
+        from npgm._style import FAINT, INK, STYLES
 
         quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
         figure = matplotlib.figure.Figure(figsize=(5.0 * max(len(quantities), 1), 3.6), layout="constrained")
@@ -93,19 +103,16 @@ class Report:
             observed = np.min([c.observed for c in shown], axis=0)  # V of Theorem 2.4 has a weight for each form of it
             said = ~np.isnan(observed)
             k, marker = np.flatnonzero(said), "" if said.sum() > len(said) / 2 else "o"
-            ax.plot(k, observed[said], marker=marker, color="black", label="observed")
-            for i, certificate in enumerate(shown):
+            ax.plot(k, observed[said], marker=marker, color=INK, label="observed")
+            for certificate, (color, _) in zip(shown, STYLES, strict=False):
                 values = certificate.bound.values
                 label = f"{certificate.bound.theorem} ({certificate.bound.provenance})"
-                ax.plot(k, values[said], color=f"C{i}", linestyle="--", linewidth=0.7)
+                ax.plot(k, values[said], color=color, linestyle="--", linewidth=0.7)
                 useful = np.where(certificate.bound.vacuous, np.nan, values)[said]
-                ax.plot(k, useful, f"C{i}", linestyle="--", marker=marker, label=label)
+                ax.plot(k, useful, color=color, linestyle="--", marker=marker, label=label)
             ax.set(yscale="log", xlabel="iteration", title=quantity)
-            ax.grid(alpha=0.3)
-            ax.legend(fontsize="small")
-        path = Path(path)
-        with replacing(path) as file:
-            figure.savefig(file, format=path.suffix.removeprefix(".") or "png")
+            ax.grid(color=FAINT, linewidth=0.6)
+        return figure
 
 
 def check(history: object) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from npgm import _training
 from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
 from npgm.torch.paths.single import held
@@ -75,7 +75,7 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     else:
         us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
     if options.adjust is not None:
-        us = [u * adjustment(options.adjust, *u.shape[-2:]) for u in us]
+        us = [u * _training.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
 
 
@@ -84,11 +84,6 @@ def as_matrix(y: Tensor, form: str) -> Tensor:
     if y.ndim < 2:
         return y.reshape(-1, 1)
     return y if form == "stack" else y.flatten(1)
-
-
-def adjustment(adjust: str, rows: int, columns: int) -> float:
-    """Return a with which ∇φ* is multiplied."""
-    return math.sqrt(max(1.0, rows / max(columns, 1))) if adjust == "aspect" else 0.2 * math.sqrt(max(rows, columns))
 
 
 def _as_dtensor(local: Tensor, like: Any) -> Any:

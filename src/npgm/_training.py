@@ -1,0 +1,69 @@
+"""What `npgm.torch` and `npgm.optax` have in common: options, and the recurrence of ``scale="auto"``."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from npgm._array import Array
+from npgm.references import Reference
+
+MOMENTUM_ORDERS = ("after", "before")
+LR_LIKE = ("paper", "sgd")
+ADJUSTMENTS = ("aspect", "rms")
+
+OUTLIER = 10.0
+"""A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
+
+
+def like_sgd(phi: Reference, scale: Any, momentum: Any, *, follows: bool) -> Any:
+    """Return what makes of ∇φ* of small gradients, averaged, the steps of SGD with the same momentum.
+
+    Args:
+        phi: φ, whose own λ does not matter.
+        scale: λ.
+        momentum: β, 0 for none.
+        follows: whether λ follows the gradients.
+
+    Raises:
+        ValueError: if λ is no fixed number, or ∇φ* is not linear at small gradients.
+    """
+    if follows:
+        raise ValueError(
+            "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
+        )
+    if not 0.0 < phi.curvature_at_zero < math.inf:
+        raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
+    return scale / (phi.kernel.curvature_at_zero * (1.0 - momentum))
+
+
+def adjustment(adjust: str, outputs: int, inputs: int) -> float:
+    """Return by what ∇φ* of a matrix that maps so many inputs to so many outputs is multiplied."""
+    return (
+        math.sqrt(max(1.0, outputs / max(inputs, 1))) if adjust == "aspect" else 0.2 * math.sqrt(max(outputs, inputs))
+    )
+
+
+def follow(xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True) -> tuple[Array, Array, Array]:
+    """Take a measurement into the running mean of squares, by (2) to (4) of docs/auto-scale.md.
+
+    Args:
+        xp: the library of the arrays, which have one shape.
+        size: what is measured, the norm or a root mean square; zero and what is not finite do not count.
+        rms: the root of the mean, from 0.
+        weight: the sum of its weights, from 0.
+        decay: ρ.
+        keep: whether anything counts.
+
+    Returns:
+        The new ``rms`` and ``weight``, and the root mean square that they say: λ with κ = 1, which is 1 at first.
+    """
+    counts = keep & (size > 0) & xp.isfinite(size)
+    size = xp.where(weight > 0, xp.minimum(size, OUTLIER * _mean(xp, rms, weight)), size)
+    rms = xp.where(counts, xp.hypot(decay**0.5 * rms, (1.0 - decay) ** 0.5 * size), rms)
+    weight = xp.where(counts, decay * weight + (1.0 - decay), weight)
+    return rms, weight, xp.where(weight > 0, _mean(xp, rms, weight), 1.0)
+
+
+def _mean(xp: Any, rms: Array, weight: Array) -> Array:
+    return rms / xp.sqrt(xp.where(weight > 0, weight, 1.0))
