@@ -7,7 +7,9 @@ import itertools
 import pickle
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
@@ -942,6 +944,23 @@ def test_the_norm_of_what_is_on_several_workers_is_refused():
             worker(IHGD, [Here(p)], lr=0.1, **options)
     worker(IHGD, [Here(p)], lr=0.1, scope="tensor")
     worker(SHGD, [Here(p)], lr=0.1)
+
+
+@pytest.mark.parametrize(
+    ("module", "refused"),
+    [("zero.stage_1_and_2", True), ("zero.stage3", True), ("bf16_optimizer", True), ("engine", False)],
+)
+def test_a_step_of_parts_that_deepspeed_has_flattened_is_refused(module, refused):
+    scope = {"__name__": f"deepspeed.runtime.{module}"}
+    exec("def step(optimizer): optimizer.step()", scope)
+    p = torch.ones(3, requires_grad=True)
+    p.grad = torch.ones(3)
+    expected = pytest.raises(RuntimeError, match="DeepSpeed's flattened parameters") if refused else nullcontext()
+    for make in (IHGD, partial(SHGD, scale="auto")):
+        with expected:
+            scope["step"](make([p], lr=0.1))
+        assert p.equal(torch.ones(3)) == refused
+    scope["step"](SHGD([p], lr=0.1))
 
 
 def python(code):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from npgm.torch import fused, norms
+from npgm.torch import fused, norms, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
 from npgm.torch.paths import single
@@ -31,10 +31,18 @@ def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
 
 def refuse_kinds(optimizer: NPGM) -> None:
     """Raise for what is not supported whatever its values."""
+    flat = not torch.compiler.is_compiling() and sharding.is_flattened_by_caller()
     for i, group in enumerate(optimizer.param_groups):
         for j, parameter in enumerate(group["params"]):
             buffer = optimizer.state[parameter].get("momentum_buffer") if parameter in optimizer.state else None
-            if message := _fault(group, parameter, parameter.grad, buffer):
+            if flat and not _by_entry(group):
+                message: str | None = (
+                    "is a part of DeepSpeed's flattened parameters, whose whole cannot be known; use a separable "
+                    "reference function with a number as its scale"
+                )
+            else:
+                message = _fault(group, parameter, parameter.grad, buffer)
+            if message:
                 raise RuntimeError(f"{_name(group, i, j)} {message}")
 
 
@@ -42,9 +50,13 @@ def _name(group: dict[str, Any], i: int, j: int) -> str:
     return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
 
 
+def _by_entry(group: dict[str, Any]) -> bool:
+    """Whether no entry of a step depends on another one."""
+    return bool(group["reference"].startswith("separable")) and group["scale"] != "auto"
+
+
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
-    by_entry = group["reference"].startswith("separable") and group["scale"] != "auto"
-    if parameter.requires_grad and not by_entry and norms.is_flat_shard(parameter):
+    if parameter.requires_grad and not _by_entry(group) and norms.is_flat_shard(parameter):
         return (
             "is a shard of FSDP1, whose whole cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
             "reference function with a number as its scale"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from npgm.torch.options import has_norm, scope_of
@@ -12,10 +13,10 @@ if TYPE_CHECKING:
 
     from npgm.torch.optimizer import NPGM
 
-_MAKERS = {
-    ("torch.distributed.optim.zero_redundancy_optimizer", "ZeroRedundancyOptimizer"),
-    ("torch.distributed.optim.optimizer", "_LocalOptimizer"),
-}
+_ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
+_WORKER = "torch.distributed.optim.optimizer"
+_FLAT = ("deepspeed.runtime.zero.", "deepspeed.runtime.bf16_optimizer", "deepspeed.runtime.superoffload.")
+"""The modules of DeepSpeed that put parts of flattened parameters in the place of the parameters."""
 
 
 def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
@@ -27,10 +28,10 @@ def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
     Raises:
         RuntimeError: if they cannot take the norm of a vector together, and there is one.
     """
-    maker = _maker()
-    if maker is None or not any(_is_joint(group) for group in optimizer.param_groups):
+    frame = _caller(_ZERO, _WORKER)
+    if frame is None or not any(_is_joint(group) for group in optimizer.param_groups):
         return None
-    if type(maker).__name__ == "_LocalOptimizer":
+    if frame.f_globals["__name__"] == _WORKER:
         raise RuntimeError(
             "DistributedOptimizer steps each worker's parameters by themselves, so that the norm of all of them cannot "
             "be known; use scope='tensor' or a separable reference function"
@@ -38,8 +39,13 @@ def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
     for group in optimizer.param_groups:
         if _is_joint(group) and scope_of(group) == "group":
             raise RuntimeError("scope='group' is not supported under ZeroRedundancyOptimizer; use 'global' or 'tensor'")
-    result: ProcessGroup = maker.process_group
+    result: ProcessGroup = frame.f_locals["self"].process_group
     return result
+
+
+def is_flattened_by_caller() -> bool:
+    """Whether who takes a step has replaced the parameters by parts of them, of which each process has others."""
+    return _caller(*_FLAT) is not None
 
 
 def _is_joint(group: dict[str, Any]) -> bool:
@@ -47,10 +53,11 @@ def _is_joint(group: dict[str, Any]) -> bool:
     return (has_norm(group) and scope_of(group) != "tensor") or group["nonfinite"] == "skip"
 
 
-def _maker() -> Any:
-    frame = sys._getframe()
-    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
-        maker = frame.f_locals.get("self")
-        if (type(maker).__module__, type(maker).__name__) in _MAKERS:
-            return maker
+def _caller(*modules: str) -> FrameType | None:
+    """Return the innermost call of a function of these modules, or of those of packages if these end with a dot."""
+    frame: FrameType | None = sys._getframe()
+    while (frame := frame.f_back) is not None:
+        name = frame.f_globals.get("__name__", "")
+        if any(name.startswith(module) if module.endswith(".") else name == module for module in modules):
+            return frame
     return None
