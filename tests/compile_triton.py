@@ -70,15 +70,19 @@ def told(kernel: str, **changes: object) -> dict[str, object]:
     return dict(zip(("phi", "rule"), rule.encode(), strict=True))
 
 
-def move(kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False) -> None:
-    x, g = (torch.zeros(10, dtype=dtype) for _ in range(2))
-    factors = None if kernel else torch.ones((), dtype=torch.float64)
+def move(
+    kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False, scales: int = 0
+) -> None:
+    """Move two tensors; with ``scales``, λ follows: one for both, or one for each."""
+    n = max(scales, 1)
+    xs, gs = ([torch.zeros(10, dtype=dtype) for _ in range(n)] for _ in range(2))
+    factors = torch.ones(n, dtype=torch.float64) if scales or not kernel else None
     scale, keep = (None, None) if plain else (torch.ones(()), torch.ones((), dtype=torch.bool))
-    ms = [] if momentum is None else [torch.zeros(10, dtype=momentum)]
+    ms = [] if momentum is None else [torch.zeros(10, dtype=momentum) for _ in range(n)]
     lr = torch.ones((), dtype=torch.float64)
-    for before in (False, True)[: 1 + len(ms)]:
+    for before in (False, True) if ms else (False,):
         rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)
-        steps.move([x], [g], ms, factors, lr, scale, keep, **rule)
+        steps.move(xs, gs, ms, factors, lr, scale, keep, **rule)
 
 
 def main() -> None:
@@ -99,6 +103,10 @@ def main() -> None:
         move("", dtype, dtype)
         move("", dtype, plain=True)
         move("", dtype, torch.promote_types(dtype, torch.float32))
+        move("", dtype, scales=2)
+        case = f"a λ that follows {str(dtype).removeprefix('torch.')}"
+        move("cosh", dtype, torch.promote_types(dtype, torch.float32), scales=1)
+        move("cosh", dtype, plain=True, scales=2)
     json.dump(list(compiled.values()), sys.stdout, indent=1)
 
 

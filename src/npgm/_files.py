@@ -25,14 +25,22 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
     The temporary files that killed processes left in the same folder are removed, except on Windows: those that are
     not locked, as they are by their writers until they have their place.
+
+    Raises:
+        OSError: if it cannot be written, with the name of ``path``.
     """
-    with _temporary(path) as (temporary, file):
-        _remove_abandoned(path.parent)
-        yield file
-        file.flush()
-        if fcntl is None:
-            file.close()  # Windows moves no open file
-        temporary.replace(path)
+    try:
+        with _temporary(path) as (temporary, file):
+            _remove_abandoned(path.parent)
+            yield file
+            file.flush()
+            if fcntl is None:
+                file.close()  # Windows moves no open file
+            temporary.replace(path)
+    except OSError as error:
+        if error.filename is None or _TEMPORARY.fullmatch(Path(error.filename).name):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 @contextlib.contextmanager

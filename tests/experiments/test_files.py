@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -64,3 +65,15 @@ def test_many_writers_of_one_folder_do_not_take_each_others_files(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(write, range(8)))
     assert sorted(p.name for p in tmp_path.iterdir()) == ["0", "1"]
+
+
+def test_an_error_has_the_name_of_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / "none" / "a.txt"
+    with pytest.raises(FileNotFoundError) as found, replacing(path):
+        pass
+    assert str(found.value) == f"[Errno 2] No such file or directory: '{path}'"
+    path = tmp_path / "a.txt"
+    with pytest.raises(OSError, match="No space left") as found, replacing(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert found.value.filename == str(path)
+    assert not list(tmp_path.iterdir())

@@ -986,6 +986,27 @@ def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     assert not python(code).stderr
 
 
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
+@pytest.mark.parametrize("foreach", [None, False, True])
+def test_gradients_may_have_other_dtypes_than_their_parameters(name, foreach):
+    params = [torch.ones(3, 2, requires_grad=True) for _ in range(3)]
+    params[1].grad_dtype = torch.bfloat16
+    for p in params:
+        p.grad = torch.full_like(p, 2.0, dtype=p.grad_dtype)
+    NPGM(params, 0.1, 0.9, name, foreach=foreach, scope="tensor").step()
+    assert params[0].lt(1.0).all()
+    torch.testing.assert_close(params[1], params[0])
+
+
+def test_an_option_that_is_changed_to_what_there_is_not_is_named():
+    p = torch.ones(3, requires_grad=True)
+    p.grad = torch.ones(3)
+    optimizer = IHGD([p], lr=0.1)
+    optimizer.param_groups[0]["reference"] = "isotropic-none"
+    with pytest.raises(ValueError, match="isotropic-none"):
+        optimizer.step()
+
+
 def test_a_tensor_without_entries_has_none_in_common():
     p = torch.empty(0, 2).as_strided((0, 2), (0, 0)).requires_grad_()
     p.grad = torch.zeros_like(p)

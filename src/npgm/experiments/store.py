@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -47,8 +48,10 @@ class Store:
         seed, where = pl.lit(run.seed, pl.Int32), pl.lit(environment)
         history = history.with_columns(seed=seed, environment=where, **setting)
         self.folder.mkdir(parents=True, exist_ok=True)
+        content = io.BytesIO()
+        history.write_parquet(content)  # Polars' errors would not be those of the file
         with replacing(self.path(run)) as file:
-            history.write_parquet(file)
+            file.write(content.getbuffer())
 
     @property
     def obstacle(self) -> str | None:

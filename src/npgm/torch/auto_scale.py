@@ -25,8 +25,8 @@ from 0, and the sum of the weights of that average. The parameters of one vector
 
 def new_state(parameter: Tensor) -> dict[str, Tensor]:
     """Return the state of a vector that begins with this parameter."""
-    dtype = torch.float32 if parameter.device.type == "mps" else torch.float64
-    return {key: torch.zeros((), dtype=dtype, device=parameter.device) for key in KEYS}
+    device = parameter.device
+    return {key: torch.zeros((), dtype=norms.widest_dtype(device), device=device) for key in KEYS}
 
 
 def shared_state(state: dict[Any, dict[str, Tensor]], groups: Iterable[dict[str, Any]], group: dict[str, Any]) -> Any:
@@ -91,6 +91,7 @@ def sizes(norm: Norm, counts: Sequence[int] | Tensor) -> Tensor:
 def follow(size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], decay: float, keep: Tensor | None) -> Tensor:
     """Take sizes into the running mean of each vector, if ``keep`` is not False; return its root, (4) with κ = 1."""
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
+    mean: Tensor
     s, w, mean = _training.follow(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
     torch._foreach_copy_([*rms, *weight], [*s.unbind(), *w.unbind()])
     return mean

@@ -164,15 +164,19 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+# The tables of addresses outlive a step, which the pools of memory that `torch.compile` makes for CUDA graphs do not
+# allow; in graphs of the user's own each step has its own.
 torch.library.define(
     "npgm::measure",
     "(Tensor[] parameters, Tensor[] gradients, Tensor[] momentum, Tensor? grad_scale, *, str phi, float[] rule)"
     " -> Tensor",
+    tags=torch.Tag.cudagraph_unsafe,
 )
 torch.library.define(
     "npgm::move_",
     "(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] momentum, Tensor? factors, Tensor lr,"
     " Tensor? grad_scale, Tensor? keep, *, str phi, float[] rule) -> ()",
+    tags=torch.Tag.cudagraph_unsafe,
 )
 
 

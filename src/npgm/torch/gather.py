@@ -48,7 +48,7 @@ PATHS: dict[str, Path] = {
 class Batch:
     """Tensors of one group that one path moves together, as this process holds them: plain tensors of real numbers.
 
-    They have one dtype and lie on one device, and so do their gradients and their momentum.
+    They have one dtype, their gradients have one, and so has their momentum; all lie on one device.
     """
 
     path: Path
@@ -124,7 +124,7 @@ def gather(
         tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
             path, alone = "triton" if x.device.type == "cuda" else "native", None
-        key = (path, process_groups, alone, x.device, x.dtype, None if m is None else m.dtype)
+        key = (path, process_groups, alone, x.device, x.dtype, g.dtype, None if m is None else m.dtype)
         members[key].append((x, g, m))
         places[key].append(i)
     batches = []

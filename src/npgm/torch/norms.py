@@ -42,6 +42,11 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.promote_types(dtype, torch.float32)
 
 
+def widest_dtype(device: torch.device) -> torch.dtype:
+    """Return the widest real dtype of a device: Apple's have no float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 def is_dtensor(tensor: Tensor) -> bool:
     """Whether ``tensor`` is a `torch.distributed.tensor.DTensor`, a class whose import takes half a second."""
     return hasattr(tensor, "device_mesh")
@@ -80,7 +85,8 @@ def over_shards(norms: Sequence[Norm], groups: Sequence[ProcessGroups]) -> list[
 
 def over_processes(norm: Norm, process_group: ProcessGroup) -> Norm:
     """Return the norm of the vector of which each process holds other tensors; all of them call this at once."""
-    wide = Norm(*(value.to(_device(value, process_group), torch.float64) for value in norm))
+    device = _device(norm.largest, process_group)
+    wide = Norm(*(value.to(device, widest_dtype(device)) for value in norm))
     return over_shards([wide], [(process_group,)])[0]
 
 
@@ -120,9 +126,10 @@ def together(norms: Sequence[Norm]) -> Norm:
 
 
 def total(norms: Sequence[Norm]) -> Tensor:
-    """Return the norm of all vectors as one, without dimensions, in float64."""
+    """Return the norm of all vectors as one, without dimensions, in the widest dtype of the device."""
     device = norms[0].largest.device
-    largest, ratio = (torch.cat([v.to(device, torch.float64) for v in values]) for values in zip(*norms, strict=True))
+    dtype = widest_dtype(device)
+    largest, ratio = (torch.cat([v.to(device, dtype) for v in values]) for values in zip(*norms, strict=True))
     m = divisor(largest.amax())
     norm: Tensor = m * torch.linalg.vector_norm(ratio * (divisor(largest) / m))
     return norm

@@ -61,10 +61,6 @@ class NPGM(Optimizer):
         >>> optimizer.step()
     """
 
-    if hasattr(Optimizer, "_accelerator_graph_capture_health_check"):
-        _check_capture = Optimizer._accelerator_graph_capture_health_check
-    else:  # in earlier releases of torch
-        _check_capture = Optimizer._cuda_graph_capture_health_check
     process_group: ProcessGroup | None = None
     """The processes that hold other parameters of the vector whose norm an isotropic φ of global scope sees, and take
     each step together; those of one process if None. To be set after construction where parameters are spread without
@@ -141,7 +137,7 @@ class NPGM(Optimizer):
         Args:
             closure: computes the loss and its gradients anew and returns the loss, which is then returned.
         """
-        self._check_capture()
+        self._accelerator_graph_capture_health_check()
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -170,8 +166,9 @@ class NPGM(Optimizer):
 
         It is the norm of all that an isotropic φ was given: of the gradients of the loss to minimise, with the loss
         scale taken out and coupled decay, or of the momentum where that comes before the preconditioner. A tensor
-        without dimensions in float64, made when it is asked for and not read on the host. None before the first step,
-        after one that `torch.compile` took, and where no φ is isotropic: no norm is taken then.
+        without dimensions, in float64 where the device has that, made when it is asked for and not read on the host.
+        None before the first step, after one that `torch.compile` took, and where no φ is isotropic: no norm is taken
+        then.
         """
         if isinstance(self._norms, float):
             return torch.tensor(self._norms, dtype=torch.float64, device="cpu")
@@ -290,6 +287,7 @@ class NPGM(Optimizer):
             if i == len(known) or known[i][0] != entries:
                 # a copy of what can be changed in place
                 entries = tuple(dict(entry) if isinstance(entry, dict) else entry for entry in entries)
+                options.checked_reference(group)  # a clear error where it has been set to what there is not
                 checks.refuse_kinds(self)
                 known[i : i + 1] = [(entries, Options.of(group))]
             elif known[i][1].lr is not group["lr"]:

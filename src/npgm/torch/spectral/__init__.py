@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npgm import _validate
 from npgm.references import Reference, Spectral
-from npgm.torch.norms import divisor, working_dtype
+from npgm.torch.norms import divisor, widest_dtype, working_dtype
 from npgm.torch.spectral import by_eigen, by_products
 
 METHODS = ("auto", "eigen", "products")
@@ -84,10 +84,11 @@ def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str,
     whole = y.device.type == "cpu" and bool(finite.all())  # which other devices are not waited for to say
     if not whole:
         z = torch.where(finite[:, None, None], z, 0.0)
+    wide = widest_dtype(y.device)
     if relative is None:
-        q = m.double() / phi.scale
+        q = m.to(wide) / phi.scale
     else:
-        size = torch.linalg.matrix_norm(z).double()
+        size = torch.linalg.matrix_norm(z).to(wide)
         q = z.shape[-2] ** 0.5 / (relative * torch.where(size > 0, size, 1.0))
     products = method == "products" or (method == "auto" and y.device.type != "cpu")
     if products and isinstance(phi.kernel, by_products.KERNELS):

@@ -69,5 +69,6 @@ def _tanh(y: Tensor) -> Tensor:
 def _solve_shifted(a: Tensor, b: Tensor) -> Tensor:
     """Return (I + A)^-1 B for positive semidefinite A, in the dtype of B."""
     shifted = a + torch.eye(a.shape[-1], dtype=a.dtype, device=a.device)
-    result: Tensor = torch.cholesky_solve(b, torch.linalg.cholesky(shifted))
+    factor = torch.linalg.cholesky_ex(shifted).L  # `cholesky` would wait for a device to say that there is one
+    result: Tensor = torch.cholesky_solve(b, factor)
     return result
