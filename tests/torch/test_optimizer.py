@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import io
 import itertools
 import pickle
@@ -30,6 +31,7 @@ from npgm import references
 from npgm._array import elementwise
 from npgm.kernels import register, registry
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
+from npgm.torch.options import NAMES
 
 NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", SNGD: "separable-log"}
 
@@ -984,6 +986,13 @@ import npgm.torch
 def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     code = "from torch.optim import Optimizer; del Optimizer._cuda_graph_capture_health_check; import npgm.torch"
     assert not python(code).stderr
+
+
+def test_the_docstring_lists_every_option():
+    text = inspect.getdoc(NPGM)
+    options = text[text.index("Args:") : text.index("Raises:")].splitlines()[1:-1]
+    assert {line.partition(":")[0].strip() for line in options if line[4] != " "} == {"params", *NAMES}
+    assert all(line.startswith(8 * " ") and line[8] != " " for line in options if line[4] == " ")
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])

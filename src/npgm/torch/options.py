@@ -6,6 +6,7 @@ A new option is one field of `Options`.
 from __future__ import annotations
 
 import copy
+import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
@@ -100,7 +101,7 @@ def _stored(name: str, value: Any) -> Any:
 
 
 def _option(check: Callable[[str, Any], Any], doc: str, **default: Any) -> Any:
-    return field(metadata={"check": check, "doc": textwrap.dedent(doc).strip()}, **default)
+    return field(metadata={"check": check, "doc": inspect.cleandoc(doc)}, **default)
 
 
 @dataclass(frozen=True, eq=False)
@@ -319,7 +320,7 @@ def defaults() -> dict[str, Any]:
 def documentation(indent: str) -> str:
     """Return the lines of the options for the documentation of a class."""
     entries = (f"{option.name}: {option.metadata['doc']}" for option in _TABLE)
-    return "\n".join(textwrap.indent(entry.replace("\n", "\n    "), indent).lstrip() for entry in entries)
+    return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
 
 
 SPECTRAL_ALONE = ("relative", "adjust", "nesterov", "product_dtype")
