@@ -118,6 +118,15 @@ def test_a_batch_of_auto_has_its_own_mode_for_each_run():
         assert batch.fun[i] == pytest.approx(problem.optimum, rel=1e-9)
 
 
+def test_auto_forgets_where_it_comes_from():
+    """The first steps from a start that is too large leave U and V out of balance, which has to be taken down again."""
+    A = scipy.sparse.random_array((100, 60), density=0.3, rng=np.random.default_rng(0))
+    problem = MatrixFactorization(A, rank=5)
+    res = npgm.minimize(problem, 3.0 * problem.start(0), tol=1e-6, maxiter=800, history=True)
+    assert res.success
+    assert npgm.theory.certify.auto(res.history, minimum=problem.optimum).holds
+
+
 def test_auto_in_single_precision():
     problem = npgm.problems.registry["quadratic"](a=(1.0, 30.0, 900.0))
     res = npgm.minimize(problem, np.ones(3, np.float32), tol=1e-3)

@@ -63,7 +63,7 @@ std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
 
 // The numbers of npgm.solvers.methods.auto, of its stepsize rule and its trust region, by the same names.
 struct AutoOptions {
-    double momentum, safety, discount, window, decrease;
+    double momentum, safety, discount, window, decrease, calm;
     double scale;  // λ, 0 for one of each run's own
     double relative_scale;
     bool quadratic;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)

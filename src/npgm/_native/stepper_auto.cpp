@@ -17,7 +17,9 @@ public:
         values.push_back(value);
     }
     void fill(double value) { std::fill(values.begin(), values.end(), value); }
-    double largest() const { return *std::max_element(values.begin(), values.end()); }
+    double largest() const { return largest(values.size()); }
+    double largest(std::size_t of_last) const { return *std::max_element(values.end() - of_last, values.end()); }
+    std::size_t size() const { return values.size(); }
     double last() const { return values.back(); }
 
 private:
@@ -151,7 +153,11 @@ public:
         double const secant = change_norm / (step_norm == 0.0 ? 1.0 : step_norm);
         double const eps = double(std::numeric_limits<T>::epsilon());
         double const slack = std::max(1e-12, 8.0 * eps) * std::abs(at.f);
-        if (finite) curvature = std::max(secant, o.discount * curvature);
+        calmed = curvature < o.calm * sharpest;
+        if (finite) {
+            curvature = std::max(secant, std::pow(o.discount, calmed ? 3.0 : 1.0) * curvature);
+            sharpest = std::max(sharpest, secant);
+        }
         if (o.finishes) newton.learn(finite, step.data(), at, step_norm, change_norm, product);
 
         bool taken;
@@ -188,7 +194,8 @@ private:
 
     // npgm.solvers.stepsizes.edge_of_stability
     bool accept_ball(Trial<T> const& at, bool finite, double slack) {
-        bool const taken = finite && at.next_f <= window.largest() - o.decrease * lr * measure + slack;
+        double const highest = window.largest(calmed ? window.size() : (window.size() + 1) / 2);
+        bool const taken = finite && at.next_f <= highest - o.decrease * lr * measure + slack;
         if (taken) {
             lr = std::min(2.0 * o.safety * (1.0 + o.momentum) * inverse_curvature(), 2.0 * lr);
             momentum = o.momentum;
@@ -220,7 +227,7 @@ private:
         steps += 1.0;
         if (!finishing) {
             bool const settled = may_settle && norms.largest() <= o.settled * first_norm;
-            if ((steps >= budget || settled) && lengths.largest() > 0.0) {
+            if ((steps >= (calmed ? 2.0 : 1.0) * budget || settled) && lengths.largest() > 0.0) {
                 finishing = true;
                 radius = 2.0 * lengths.last();
                 doubling_limit = lengths.largest();
@@ -256,10 +263,10 @@ private:
     std::vector<T> step, last;
     QuasiNewton<T> newton;
     Record window, norms, curvatures, lengths;
-    double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0, curvature = 0.0;
+    double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0, curvature = 0.0, sharpest = 0.0;
     double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
     double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
-    bool finishing = false, may_settle = true;
+    bool finishing = false, may_settle = true, calmed = false;
 };
 
 template <class T>

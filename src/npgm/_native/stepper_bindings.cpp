@@ -96,7 +96,7 @@ void bind_steppers(nb::module_& m) {
             return automatic(
                 shape_of(runs, size, dtype),
                 {number("momentum"), number("safety"), number("discount"), number("window"), number("decrease"),
-                 number("scale"), number("relative_scale"), nb::cast<bool>(options["quadratic"]),
+                 number("calm"), number("scale"), number("relative_scale"), nb::cast<bool>(options["quadratic"]),
                  nb::cast<bool>(options["finishes"]), number("memory"), number("first"), number("later"),
                  number("settled"), number("block"), number("progress"), number("sharper"), number("rejections"),
                  number("shortest")});

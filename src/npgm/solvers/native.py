@@ -27,7 +27,7 @@ from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
 from npgm.solvers.objective import Objective
-from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
+from npgm.solvers.stepsizes.edge_of_stability import CALM, EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
     GD: "heavy_ball",
@@ -230,6 +230,7 @@ def _auto_options(method: Any) -> dict[str, float] | None:
         "discount": rule.discount,
         "window": rule.window,
         "decrease": rule.decrease,
+        "calm": CALM,
         "scale": 0.0 if direction.auto_scale else phi.scale,
         "relative_scale": RELATIVE_SCALE,
         "quadratic": type(phi.kernel) is Quadratic,

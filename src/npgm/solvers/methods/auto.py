@@ -196,7 +196,7 @@ class Auto(Method):
         ball, heavy = self.search.judge(xp, trial, search)
         newton, region = self.region.judge(xp, trial, state.share, state.least, state.region)
         taken = xp.where(finishing, newton, ball)
-        idle = search.rule._replace(curvature=heavy.rule.curvature)
+        idle = search.rule._replace(curvature=heavy.rule.curvature, sharpest=heavy.rule.sharpest)
         rule = type(idle)(*(xp.where(finishing, *each) for each in zip(idle, heavy.rule, strict=True)))
 
         balled = taken & ~finishing
@@ -209,7 +209,8 @@ class Auto(Method):
         sharpest, longest = (xp.max(record, axis=-1, keepdims=True) for record in (curvatures, lengths))
 
         settled = state.may_settle & (xp.max(norms, axis=-1, keepdims=True) <= SETTLED * state.first_norm)
-        finish = ~finishing & ((steps >= state.budget) | settled) & (longest > 0.0)
+        budget = xp.where(self.rule.calmed(search.rule), 2.0 * state.budget, state.budget)
+        finish = ~finishing & ((steps >= budget) | settled) & (longest > 0.0)
 
         block_best = xp.minimum(state.block_best, norm)
         block_ends = finishing & (steps % state.block == 0.0)

@@ -15,12 +15,17 @@ if TYPE_CHECKING:
 
 
 class State(NamedTuple):
-    """γ; the momentum of the next step, 0 or β; the curvature L; f at the last points."""
+    """γ; the momentum of the next step, 0 or β; the curvature L and the largest secant so far; f at the last points."""
 
     lr: Array
     momentum: Array
     curvature: Array
+    sharpest: Array
     window: Array
+
+
+CALM = 0.2
+"""Where L has fallen below this share of the largest secant, the start was much steeper than where the run is now."""
 
 
 @register
@@ -31,7 +36,11 @@ class EdgeOfStability(Stepsize):
     L is the largest of the secants ‖Δ∇f‖/‖Δx‖, those of the past discounted, and κ the curvature of φ* at 0, so that
     κL is that of the preconditioned gradient near a minimiser. A step is taken if it passes a nonmonotone descent test
 
-        f(x+p) <= max(f at the last W points) - σ γ φ(u).
+        f(x+p) <= max(f at the last W/2 points) - σ γ φ(u).
+
+    From a start that is much too large, what the first steps leave unbalanced keeps L large in directions that hardly
+    matter to f, and only steps beyond the edge of stability take it down: once L is below a fifth of the largest
+    secant, it forgets three times as fast, and f has all of the last W values to rise to.
 
     Over K steps taken, min γ φ(u) <= (f(x⁰) - inf f)/(σ⌊K/W⌋), which needs no L (docs/theory.md). After one that fails,
     the next is a step of the base method, without momentum, and shorter, until one passes. Here γ is the stepsize in
@@ -49,7 +58,7 @@ class EdgeOfStability(Stepsize):
 
     safety: float = 0.7
     discount: float = 0.97
-    window: int = 10
+    window: int = 20
     decrease: float = 0.1
 
     def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
@@ -60,7 +69,7 @@ class EdgeOfStability(Stepsize):
         u, _ = direction.at(xp, start, state)
         lr = 0.03 * extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
         zero = xp.zeros_like(lr)
-        return State(lr, zero, zero, xp.broadcast_to(start.f, (start.f.shape[0], self.window)))
+        return State(lr, zero, zero, zero, xp.broadcast_to(start.f, (start.f.shape[0], self.window)))
 
     def coefficients(self, state: State, momentum: float) -> tuple[Array, Array]:
         return state.lr, state.momentum
@@ -69,10 +78,13 @@ class EdgeOfStability(Stepsize):
         self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
     ) -> tuple[Array, State]:
         lr, window, f = state.lr, state.window, trial.there.f
-        highest = xp.max(window, axis=-1, keepdims=True)
+        calmed = self.calmed(state)
+        recent = xp.max(window[:, self.window // 2 :], axis=-1, keepdims=True)
+        highest = xp.where(calmed, xp.max(window, axis=-1, keepdims=True), recent)
         taken = trial.finite & (f <= highest - self.decrease * lr * trial.measure + trial.slack(xp))
-        curvature = xp.maximum(trial.curvature(xp), self.discount * state.curvature)
-        curvature = xp.where(trial.finite, curvature, state.curvature)
+        secant = xp.where(trial.finite, trial.curvature(xp), xp.zeros_like(lr))
+        kept = xp.where(calmed, xp.full_like(lr, self.discount**3), xp.full_like(lr, self.discount))
+        curvature = xp.where(trial.finite, xp.maximum(secant, kept * state.curvature), state.curvature)
         inverse = 1.0 / (direction.curvature(xp, along) * curvature)  # infinite where no curvature was seen
         longer = xp.minimum(2.0 * self.safety * (1.0 + momentum) * inverse, 2.0 * lr)
         shorter = xp.minimum(xp.where(state.momentum == 0, 0.5 * lr, lr), inverse)
@@ -82,8 +94,13 @@ class EdgeOfStability(Stepsize):
             following,
             xp.where(taken, xp.full_like(lr, momentum), xp.zeros_like(lr)),
             curvature,
+            xp.maximum(state.sharpest, secant),
             xp.where(taken, moved, window),
         )
+
+    def calmed(self, state: State) -> Array:
+        """Return the runs whose curvature is far below that of where they come from: boolean, of shape (runs, 1)."""
+        return state.curvature < CALM * state.sharpest
 
     def restart(self, xp: Namespace, where: Array, f: Array, direction: Direction, along: Any, state: State) -> State:
         """Return the state to begin anew at the value ``f`` where ``where`` holds: with the base step at 1/L."""

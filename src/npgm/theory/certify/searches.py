@@ -33,7 +33,7 @@ def auto(
         history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
             step from each iterate, and "taken", whether it was.
         minimum: inf f, or a lower bound of it.
-        window: W; by default that of the rule, else 10.
+        window: W; by default the least, up to that of the rule, else 10, with which each step passes.
         decrease: σ; by default that of the rule, else 0.1.
         resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
 
@@ -43,7 +43,7 @@ def auto(
     """
     check(history)
     rule: Any = history.method.lr
-    W = getattr(rule, "window", 10) if window is None else window
+    windows = range(1, getattr(rule, "window", 10) + 1) if window is None else [window]
     sigma = getattr(rule, "decrease", 0.1) if decrease is None else decrease
     fun, measure = series(history, "fun"), series(history, "stationarity")
     stepsizes, taken = _steps(history, fun.size)
@@ -66,14 +66,16 @@ def auto(
         name = "Nonmonotone descent"
         if not np.isfinite(gammas).all():
             raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
-        bound = bounds.nonmonotone_descent(sigma=sigma, window=W, gap=D0, steps=gammas.size, slack=float(allowed.sum()))
-        padded = np.concatenate([np.full(W - 1, -np.inf), before])
-        highest = np.max(np.lib.stride_tricks.sliding_window_view(padded, W), axis=1)
-        failed = np.flatnonzero(after > highest - sigma * gammas * S + allowed)
-        if failed.size:
-            assumption = f"that each step decreases f by {sigma:g} γS from the largest of the last {W} values"
-            raise AssumptionError(name, assumption, f"step {failed[0]} does not")
-        return bound
+        for W in windows:
+            padded = np.concatenate([np.full(W - 1, -np.inf), before])
+            highest = np.max(np.lib.stride_tricks.sliding_window_view(padded, W), axis=1)
+            failed = np.flatnonzero(after > highest - sigma * gammas * S + allowed)
+            if not failed.size:
+                return bounds.nonmonotone_descent(
+                    sigma=sigma, window=W, gap=D0, steps=gammas.size, slack=float(allowed.sum())
+                )
+        assumption = f"that each step decreases f by {sigma:g} γS from the largest of the last {W} values"
+        raise AssumptionError(name, assumption, f"step {failed[0]} does not")
 
     trials: Trials = {"Theorem 2.2, variable stepsizes": variable, "Nonmonotone descent": nonmonotone}
 
