@@ -12,6 +12,7 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 
 jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling what runs once
 
 settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("npgm")

@@ -15,6 +15,8 @@ from npgm import references
 from npgm.optax import npgm as make
 from npgm.optax import scale_by_preconditioner
 
+FEW = [name for name in references.names() if name.endswith(("-cosh", "-exp", "-pow", "-huber"))]
+"""The others are held to the definition on JAX's arrays in tests/contract."""
 SHAPES = {"matrix": (3, 4), "nested": {"vector": (5,), "scalar": ()}, "empty": (2, 0)}
 
 
@@ -35,26 +37,27 @@ def apply(transformation, gradients, params=None):
     return transformation.update(gradients, transformation.init(gradients), params)[0]
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", FEW)
 def test_is_the_definition_on_the_whole_tree(name):
     phi = npgm.reference(name, scale=0.7)
+    compiled = jax.jit(lambda gradients: apply(scale_by_preconditioner(phi), gradients))
     for size in (1e-20, 1.0, 1e8):
         gradients = tree(0, size=size)
-        updates = apply(scale_by_preconditioner(phi), gradients)
+        updates = compiled(gradients)
         if isinstance(phi, npgm.Spectral):
             want = flat(jax.tree.map(lambda leaf: phi.precondition(np.asarray(leaf)), gradients))
         else:
             want = phi.precondition(flat(gradients))
         np.testing.assert_allclose(flat(updates), want, rtol=1e-13, atol=1e-13 * np.max(np.abs(want)))
-    assert apply(scale_by_preconditioner(name), tree(0))["matrix"].shape == (3, 4)
+    assert updates["matrix"].shape == (3, 4)
 
 
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "isotropic-log", "isotropic-pow"])
+@pytest.mark.parametrize("name", ["isotropic-pow", "separable-cosh"])
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
 def test_dtype_is_kept_and_computed_in_float32(name, dtype):
     phi = npgm.reference(name, scale=2.0)
     gradients = tree(1, dtype, size=30.0)
-    updates = apply(scale_by_preconditioner(phi), gradients)
+    updates = jax.jit(lambda gradients: apply(scale_by_preconditioner(phi), gradients))(gradients)
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(updates))
     rtol = 4 * float(jnp.finfo(dtype).eps)
     np.testing.assert_allclose(flat(updates), phi.precondition(flat(gradients)), rtol=rtol)
@@ -83,7 +86,7 @@ def test_norms_that_would_overflow_or_underflow():
     )
 
 
-@pytest.mark.parametrize("name", references.names())
+@pytest.mark.parametrize("name", FEW)
 def test_zero_gradients_give_zero_updates(name):
     zeros = jax.tree.map(jnp.zeros_like, tree(0))
     assert not flat(apply(scale_by_preconditioner(name), zeros)).any()
@@ -97,9 +100,15 @@ def test_nan_is_not_hidden():
     assert np.isnan(flat(apply(scale_by_preconditioner("separable-cosh"), gradients))).tolist() == [False, True, False]
 
 
-@pytest.mark.parametrize("momentum", [None, 0.0, 0.9])
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("name", "momentum", "weight_decay"),
+    [
+        ("isotropic-cosh", None, 0.1),
+        ("isotropic-cosh", 0.9, 0.0),
+        ("separable-log", 0.0, 0.0),
+        ("separable-log", 0.9, 0.1),
+    ],
+)
 def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, weight_decay):
     phi = npgm.reference(name, scale=0.5)
     a = np.array([[1.0, 10.0], [0.3, 2.0]])
@@ -113,11 +122,15 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     state = optimizer.init(params)
     parameters = [torch.nn.Parameter(torch.tensor(row)) for row in start]
     peer = npgm.torch.NPGM(parameters, lr=0.05, momentum=momentum or 0.0, reference=phi, weight_decay=weight_decay)
-    step = jax.jit(optimizer.update)
-    for _ in range(100):
+
+    @jax.jit
+    def step(params, state):
         gradients = jax.grad(lambda p: loss(jnp.stack(p["rows"]), jnp))(params)
-        updates, state = step(gradients, state, params)
-        params = optax.apply_updates(params, updates)
+        updates, state = optimizer.update(gradients, state, params)
+        return optax.apply_updates(params, updates), state
+
+    for _ in range(100):
+        params, state = step(params, state)
         peer.zero_grad()
         stacked = torch.stack(list(parameters))
         (0.5 * (torch.tensor(a) * stacked**2).sum() + 0.25 * (stacked**4).sum()).backward()
@@ -132,19 +145,18 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     assert (momentum is not None) == bool(jax.tree.leaves(state))
 
 
-@pytest.mark.parametrize("order", ["before", "after"])
 @pytest.mark.parametrize("options", [
-    {"relative": 0.3, "adjust": "rms"},
-    {"scale": 0.5, "adjust": "aspect", "nesterov": True},
-    {"relative": 0.1, "nesterov": True},
+    {"relative": 0.3, "adjust": "rms", "momentum_order": "before"},
+    {"scale": 0.5, "adjust": "aspect", "nesterov": True, "momentum_order": "after"},
+    {"relative": 0.1, "nesterov": True, "momentum_order": "before"},
 ], ids=str)  # fmt: skip
-def test_spectral_options_are_those_of_torch(order, options):
+def test_spectral_options_are_those_of_torch(options):
     rng = np.random.default_rng(0)
     starts = [rng.standard_normal(shape) for shape in [(2, 3, 5), (4,), (7, 2)]]
     params = [jnp.asarray(x) for x in starts]
     # the last axis is the output's here and the first one there
     parameters = [torch.nn.Parameter(torch.tensor(x).mT if x.ndim > 1 else torch.tensor(x)) for x in starts]
-    options = {"momentum_order": order, "reference": "spectral-sqrt"} | options
+    options = {"reference": "spectral-sqrt"} | options
     optimizer = make(0.1, 0.9, **options)
     peer = npgm.torch.NPGM(parameters, lr=0.1, momentum=0.9, matrix_form="stack", **options)
     state = optimizer.init(params)
@@ -196,7 +208,7 @@ def test_a_schedule_equals_its_constant_and_follows_its_values():
     np.testing.assert_allclose(flat(stopped), flat(quadratic(make(0.1), 2)[0]), rtol=1e-6)
 
 
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16])
 def test_hyperparameters_can_be_injected(dtype):
     injected = optax.inject_hyperparams(make, static_args="reference")(
         learning_rate=0.1, momentum=0.5, reference="isotropic-cosh", weight_decay=0.01
@@ -212,10 +224,10 @@ def test_works_under_multi_steps():
     optimizer = optax.MultiSteps(make(0.1, 0.9), every_k_schedule=2)
     params = tree(0)
     first, second = tree(1), tree(2)
-    state = optimizer.init(params)
-    updates, state = optimizer.update(first, state, params)
+    state, step = optimizer.init(params), jax.jit(optimizer.update)
+    updates, state = step(first, state, params)
     assert not flat(updates).any()
-    updates, state = optimizer.update(second, state, params)
+    updates, state = step(second, state, params)
     mean = jax.tree.map(lambda a, b: (a + b) / 2, first, second)
     np.testing.assert_allclose(flat(updates), flat(apply(make(0.1, 0.9), mean)), rtol=1e-6)
 
@@ -241,7 +253,10 @@ def test_state_is_stable_under_cond(dtype, lr):
     def step(state):
         return optimizer.update(params, state, params)
 
-    updates, _ = jax.lax.cond(True, step, lambda state: (jax.tree.map(jnp.zeros_like, params), state), state)
+    def step_or_not(state):
+        return jax.lax.cond(True, step, lambda state: (jax.tree.map(jnp.zeros_like, params), state), state)
+
+    updates, _ = jax.eval_shape(step_or_not, state)  # which refuses branches of different types
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(updates))
 
 
@@ -268,7 +283,7 @@ def test_decay_can_be_masked():
 
 
 def test_differentiates_at_zero():
-    gradient = jax.grad(lambda x: jnp.sum(apply(scale_by_preconditioner(), {"x": x})["x"]))(jnp.zeros(3))
+    gradient = jax.jit(jax.grad(lambda x: jnp.sum(apply(scale_by_preconditioner(), {"x": x})["x"])))(jnp.zeros(3))
     np.testing.assert_array_equal(gradient, np.ones(3))
 
 
