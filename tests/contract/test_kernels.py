@@ -103,19 +103,19 @@ def test_fenchel_young_inequality(kernel, x, y):
 @pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
 def test_derivatives_agree_with_autograd(kernel, backend):
     inside = 0.95 if kernel.radius == np.inf else 0.95 * kernel.radius
-    x = np.array([-inside, -0.3 * inside, -1e-8, 0.0, 1e-20, 0.5 * inside])
+    x = np.array([-inside, -0.9 * inside, -0.3 * inside, -1e-8, 0.0, 1e-20, 1e-3 * inside, 0.5 * inside, 0.8 * inside])
     y = np.array([-1e4, -2.0, -0.3, -1e-9, 0.0, 1e-20, 0.7, 1.0, 30.0])
     for value, derivative, at in [
         (kernel, kernel.gradient, x),
         (kernel.conjugate, kernel.precondition, y),
         (kernel.precondition, kernel.curvature, y),
     ]:
-        jacobian = backend.jacobian(value, backend.array(at))
+        got = backend.derivative(value, backend.array(at))
         # the derivative of y/(...) is a difference of terms of the size of the rescaling
         lost = 4e-16 * kernel.rescaling(at) if derivative == kernel.curvature else 0.0
         want = derivative(at)
-        error = np.abs(np.diag(jacobian) - np.where(np.isfinite(want), want, 0.0))
-        assert ((error <= 1e-9 * np.abs(want) + 1e-30 + lost) | (np.diag(jacobian) == want)).all()
+        error = np.abs(got - np.where(np.isfinite(want), want, 0.0))
+        assert ((error <= 1e-9 * np.abs(want) + 1e-30 + lost) | (got == want)).all()
 
 
 @each_kernel
@@ -276,9 +276,11 @@ def test_float64_agrees_with_the_definition(key, name):
     x = x[x > 0][::3]
     if key == "artanh" and name in DUAL:
         x = x[x < 700]  # e^-2y has no more digits to give, and mpmath's exponent no bound
-    with mp.workdps(700):  # 1 + 1e-308 has all its digits
-        want = np.array([float(min(defined(key, name, mp.mpf(float(v))), mp.mpf("1e400"))) for v in x])
-    assert ulps(getattr(kernel, name)(x), want, np.float64) <= 4
+    want = []
+    for v in x:
+        with mp.workdps(100 + int(abs(np.log10(v)))):  # what is left of terms like 1 and x², or x, has all its digits
+            want.append(float(min(defined(key, name, mp.mpf(float(v))), mp.mpf("1e400"))))
+    assert ulps(getattr(kernel, name)(x), np.array(want), np.float64) <= 4
 
 
 @each_backend

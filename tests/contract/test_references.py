@@ -9,12 +9,17 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import npgm
-from backends import AUTOGRAD, BACKENDS, NUMPY
+from backends import AUTOGRAD, BACKENDS
 from npgm import references
 
 each_name = pytest.mark.parametrize("name", references.names())
 FEW = ("-cosh", "-exp", "-pow", "-huber")  # with libraries that compile every operation for every shape
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+each_name_and_backend = pytest.mark.parametrize(
+    ("name", "backend"),
+    [(name, b) for b in BACKENDS for name in references.names() if b.name != "jax" or name.endswith(FEW)],
+    ids=lambda value: getattr(value, "name", value),
+)
 
 # numpy.linalg.norm, to which these are compared, underflows below 1e-154
 entries = st.floats(-1e6, 1e6).filter(lambda value: value == 0 or abs(value) > 1e-100)
@@ -32,7 +37,7 @@ def definition(phi, y):
 
 
 @each_name
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(y=gradients, scale=scales)
 def test_preconditioner_is_the_definition(name, y, scale):
     phi = npgm.reference(name, scale=scale)
@@ -40,7 +45,7 @@ def test_preconditioner_is_the_definition(name, y, scale):
 
 
 @each_name
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(y=gradients, scale=scales)
 def test_fenchel_young_equality_and_inverse(name, y, scale):
     phi = npgm.reference(name, scale=scale)
@@ -61,7 +66,8 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
 )
 def test_hessian_vector_product_agrees_with_autograd(name, backend):
     phi = npgm.reference(name, scale=3.0)
-    for y in ([0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0]):
+    points = ([0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0])
+    for y in points if backend.name == "torch" else points[:3:2]:
         y, v = np.array(y), np.array([1.0, 2.0, -3.0])
         if np.isinf(phi.curvature_at_zero):
             y = np.where(y == 0, 0.1, y)
@@ -75,10 +81,8 @@ def test_hessian_vector_product_agrees_with_autograd(name, backend):
         np.testing.assert_allclose(gradient, phi.precondition(y), rtol=1e-12, atol=1e-300)
 
 
-@each_name
-@pytest.mark.parametrize(
-    ("backend", "dtype"), [(NUMPY, np.float32)] + [(b, dtype) for b in AUTOGRAD for dtype in (np.float32, np.float64)]
-)
+@each_name_and_backend
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_backends_agree_with_float64_numpy(name, backend, dtype):
     rng = np.random.default_rng(0)
     phi = npgm.reference(name, scale=0.5)
@@ -90,8 +94,7 @@ def test_backends_agree_with_float64_numpy(name, backend, dtype):
         np.testing.assert_allclose(got, want, rtol=20 * np.finfo(dtype).eps, atol=0)
 
 
-@each_name
-@each_backend
+@each_name_and_backend
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.filterwarnings("error")
 def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, backend, dtype):
@@ -102,8 +105,7 @@ def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name
         assert (np.sign(u) == np.sign(y)).all()
 
 
-@each_name
-@each_backend
+@each_name_and_backend
 @pytest.mark.filterwarnings("ignore:invalid value encountered")
 def test_zero_maps_to_zero_and_nan_stays(name, backend):
     phi = npgm.reference(name)
@@ -119,7 +121,7 @@ def test_zero_maps_to_zero_and_nan_stays(name, backend):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, b) for b in BACKENDS for name in references.names() if b.name == "numpy" or name.endswith(FEW)],
+    [(name, b) for b in BACKENDS for name in references.names() if b.name == "numpy" or name.endswith("-cosh")],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_vector_of_no_entries_is_zero(name, backend):
@@ -161,7 +163,7 @@ def test_axis_makes_the_rest_independent(name):
 
 
 @each_name
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(y=gradients, scale=scales)
 def test_descent_direction_and_lipschitz_constant(name, y, scale):
     phi = npgm.reference(name, scale=scale)

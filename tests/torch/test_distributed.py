@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -20,25 +21,21 @@ SCRIPT = Path(parallel.__file__)
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    """What torchrun leaves in its folder, which the second run continues from; and the folder."""
+    """What the processes leave in their folder; and the folder."""
     base = tmp_path_factory.getbasetemp()
     base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base  # one run for all workers of pytest-xdist
     folder = base / "parallel"
     with FileLock(base / "parallel.lock"):
-        folder.mkdir(exist_ok=True)
-        for world in (2, 4):
-            if not (folder / f"{world}.pt").exists():
-                launch(world, folder)
+        if not folder.exists():
+            folder.mkdir()
+            run = subprocess.run([sys.executable, SCRIPT, folder], capture_output=True, text=True, timeout=300)
+            assert run.returncode == 0, run.stderr[-4000:]
     return {world: torch.load(folder / f"{world}.pt") for world in (2, 4)} | {"folder": folder}
 
 
-def launch(world, folder):
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", world, SCRIPT, folder]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert run.returncode == 0, run.stderr[-4000:]
+@functools.cache
+def alone_with(name):
+    return alone(**parallel.RUNS[name])
 
 
 def alone(steps=range(parallel.STEPS), dtype=torch.float64, **options):
@@ -56,7 +53,7 @@ def assert_equal(got, want):
     ("world", "form", "name"), [(world, *case) for world in (2, 4) for case in parallel.cases(world)]
 )
 def test_trajectory_is_that_of_one_process(results, world, form, name):
-    assert_equal(results[world][form, name], alone(**parallel.options(name)))
+    assert_equal(results[world][form, name], alone_with(name))
 
 
 @pytest.mark.parametrize("world", [2, 4])
@@ -65,7 +62,7 @@ def test_matrices_in_float32_are_those_of_one_process(results, world, name):
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as torchrun does: products of float32 depend on it
     try:
-        want = alone(dtype=torch.float32, **parallel.options(name))
+        want = alone(dtype=torch.float32, **parallel.RUNS[name])
     finally:
         torch.set_num_threads(threads)
     for a, b in zip(results[world]["float32"][name], want, strict=True):
@@ -107,7 +104,7 @@ def test_gradient_scaler_skips_on_all_ranks(results, world):
 @pytest.mark.parametrize("name", parallel.APART)
 def test_processes_with_other_parameters_take_their_norm_together(results, world, name):
     net = parallel.model()
-    opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1, **parallel.options(name))
+    opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1, **parallel.RUNS[name])
     parallel.train(net, opt, range(parallel.STEPS))
     assert_equal(results[world]["apart"][name], net.parameters())
 
