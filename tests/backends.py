@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -28,13 +29,18 @@ class Backend:
     def jacobian(self, function: Callable[[Any], Any], x: Any) -> np.ndarray:
         if self.name == "torch":
             return torch.autograd.functional.jacobian(function, x).numpy()
-        return np.asarray(jax.jacobian(function)(x))
+        return np.asarray(_compiled_jacobian(function)(x))
 
     def derivative(self, function: Callable[[Any], Any], x: Any) -> np.ndarray:
         """Return the derivative of what acts on each entry, for which JAX compiles less than for a Jacobian."""
         if self.name == "torch":
             return torch.autograd.functional.vjp(function, x, torch.ones_like(x))[1].numpy()
         return np.asarray(jax.vjp(function, x)[1](jnp.ones_like(x))[0])
+
+
+@functools.cache
+def _compiled_jacobian(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return jax.jit(jax.jacobian(function))
 
 
 NUMPY = Backend("numpy", np.asarray, (np.float16,))

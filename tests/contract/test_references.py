@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import npgm
-from backends import AUTOGRAD, BACKENDS
+from backends import AUTOGRAD, BACKENDS, JAX, TORCH
 from npgm import references
 
 each_name = pytest.mark.parametrize("name", references.names())
-FEW = ("-cosh", "-exp", "-pow", "-huber")  # with libraries that compile every operation for every shape
+FEW = ("-cosh", "-pow", "-huber")  # with libraries that compile every operation for every shape
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 each_name_and_backend = pytest.mark.parametrize(
     ("name", "backend"),
@@ -61,11 +61,13 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, b) for b in AUTOGRAD for name in references.names() if b.name == "torch" or name.endswith(FEW)],
+    [(name, TORCH) for name in references.names()]
+    + [(name, JAX) for name in ("isotropic-cosh", "isotropic-pow", "separable-huber", "spectral-pow")],
     ids=lambda value: getattr(value, "name", value),
 )
 def test_hessian_vector_product_agrees_with_autograd(name, backend):
     phi = npgm.reference(name, scale=3.0)
+    # with JAX two, of one shape as elsewhere here: it compiles every operation for every shape
     points = ([0.0, 0.0, 0.0], [1e-30, 0.0, -2e-30], [1.0, -2.0, 0.5], [1e120, -1e140, 0.0])
     for y in points if backend.name == "torch" else points[:3:2]:
         y, v = np.array(y), np.array([1.0, 2.0, -3.0])
@@ -98,7 +100,7 @@ def test_backends_agree_with_float64_numpy(name, backend, dtype):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.filterwarnings("error")
 def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, backend, dtype):
-    y = np.finfo(dtype).max * np.array([1.0, -1.0, 0.5, 0.0], dtype=dtype)
+    y = np.finfo(dtype).max * np.array([1.0, -1.0, 0.0], dtype=dtype)
     for scale in (1e-8, 1.0, 1e8):
         u = backend.numpy(npgm.reference(name, scale=scale).precondition(backend.array(y)))
         assert np.isfinite(u).all()
@@ -126,7 +128,7 @@ def test_zero_maps_to_zero_and_nan_stays(name, backend):
 )
 def test_a_vector_of_no_entries_is_zero(name, backend):
     phi = npgm.reference(name, scale=2.0)
-    for shape in ((0,), (2, 0), (0, 3)):
+    for shape in ((2, 0), (0,), (0, 3))[: 1 if backend.name == "jax" else 3]:
         x = backend.array(np.zeros(shape))
         for function in (phi.precondition, phi.gradient):
             assert function(x).shape == function(x, axis=-1).shape == shape
