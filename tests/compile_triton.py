@@ -71,7 +71,12 @@ def told(kernel: str, **changes: object) -> dict[str, object]:
 
 
 def move(
-    kernel: str, dtype: torch.dtype, momentum: torch.dtype | None = None, plain: bool = False, scales: int = 0
+    kernel: str,
+    dtype: torch.dtype,
+    momentum: torch.dtype | None = None,
+    before: bool = False,
+    plain: bool = False,
+    scales: int = 0,
 ) -> None:
     """Move two tensors; with ``scales``, λ follows: one for both, or one for each."""
     n = max(scales, 1)
@@ -80,9 +85,8 @@ def move(
     scale, keep = (None, None) if plain else (torch.ones(()), torch.ones((), dtype=torch.bool))
     ms = [] if momentum is None else [torch.zeros(10, dtype=momentum) for _ in range(n)]
     lr = torch.ones((), dtype=torch.float64)
-    for before in (False, True) if ms else (False,):
-        rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)
-        steps.move(xs, gs, ms, factors, lr, scale, keep, **rule)
+    rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)
+    steps.move(xs, gs, ms, factors, lr, scale, keep, **rule)
 
 
 def main() -> None:
@@ -93,7 +97,7 @@ def main() -> None:
     for dtype in (torch.float32, torch.float64):
         for kernel in kernels:
             case = f"{kernel} {str(dtype).removeprefix('torch.')}"
-            move(kernel, dtype, dtype)
+            move(kernel, dtype, dtype, before=dtype == torch.float64)
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         case = f"norms {str(dtype).removeprefix('torch.')}"
         x = torch.zeros(10, dtype=dtype)
@@ -101,12 +105,12 @@ def main() -> None:
         steps.measure([x], [x], [x], torch.ones(()), **told("", coupled_decay=0.1, per_tensor=True, before=True))
         case = f"isotropic {str(dtype).removeprefix('torch.')}"
         move("", dtype, dtype)
-        move("", dtype, plain=True)
-        move("", dtype, torch.promote_types(dtype, torch.float32))
-        move("", dtype, scales=2)
+        move("", dtype, torch.promote_types(dtype, torch.float32), before=True)
         case = f"a λ that follows {str(dtype).removeprefix('torch.')}"
         move("cosh", dtype, torch.promote_types(dtype, torch.float32), scales=1)
         move("cosh", dtype, plain=True, scales=2)
+    move("", torch.float32, plain=True)
+    move("", torch.float32, scales=2)
     json.dump(list(compiled.values()), sys.stdout, indent=1)
 
 

@@ -30,9 +30,11 @@ from npgm.torch.triton import driver, loops
 ON_DEVICE = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_DEVICE else "cpu")
 KERNELS = [registry[key] for key in sorted(driver.KERNELS)]
-NAMES = [name for name in references.names("isotropic", "separable") if name.startswith("isotropic") or type(npgm.reference(name).kernel) in KERNELS]  # fmt: skip
+NAMES = [name for name in references.names("separable") if type(npgm.reference(name).kernel) in KERNELS]
 BLOCK = driver.BLOCK
 SHAPES = [(3, 4), (), (0, 2), (2, 3, 4, 4), (30, 67), (BLOCK + 5,)]
+FEW = [(3, 4), (0, 2), (30, 7)]
+"""Of which the interpreter makes a step in a third of the time."""
 DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 # the interpreter cuts bfloat16 off where a device rounds
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
@@ -110,15 +112,15 @@ def assert_close(got, want, dtype):
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, torch.float32) for name in NAMES]
-    + [(name, dtype) for name in ("isotropic-cosh", "separable-log") for dtype in DTYPES],
+    ("name", "dtype", "shapes"),
+    [(name, torch.float32, FEW) for name in ["isotropic-pow", *NAMES]]
+    + [(name, dtype, SHAPES) for name in ("isotropic-cosh", "separable-log") for dtype in DTYPES],
     ids=str,
 )
-def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, launches):
+def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, shapes, launches):
     # each step of a low precision starts from a number that was rounded
     steps = 1 if dtype.itemsize == 2 else 2
-    starts = tensors(SHAPES, dtype)
+    starts = tensors(shapes, dtype)
     got = run(name, starts, {"fused": True}, steps=steps, weight_decay=0.1)
     assert launches()["move"] == 2 * steps
     want = run(name, starts, {"fused": False, "foreach": False}, torch.float64, steps=steps, weight_decay=0.1)
@@ -127,32 +129,36 @@ def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, launches):
         assert_close(a, b, dtype)
 
 
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+OF_THE_NORM = [
+    {"momentum_order": "before", "scope": "tensor", "weight_decay": 0.1, "maximize": True},
+    {"scope": "group", "weight_decay": 0.1},
+    {"scope": "tensor"},
+    {"scope": "tensor", "weight_decay": 0.1, "maximize": True},
+    {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "scope": "tensor"},
+]
+
+
 @pytest.mark.parametrize(
-    "options",
-    [
+    ("name", "options"),
+    [("isotropic-cosh", options) for options in OF_THE_NORM]
+    + [(name, options) for name in ("isotropic-cosh", "separable-cosh") for options in [
         {"momentum": 0.0},
         {"momentum_order": "before"},
-        {"momentum_order": "before", "scope": "tensor", "weight_decay": 0.1, "maximize": True},
         {"momentum": 0.0, "weight_decay": 0.1, "maximize": True},
         {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
-        {"scope": "group", "weight_decay": 0.1},
-        {"scope": "tensor"},
-        {"scope": "tensor", "weight_decay": 0.1, "maximize": True},
         {"lr": torch.tensor([0.05])},
         {"lr": torch.tensor(0.05, dtype=torch.float64, device=DEVICE)},
         {"nonfinite": "skip"},
         {"scale": "auto"},
         {"scale": "auto", "scope": "tensor", "momentum_order": "before", "weight_decay": 0.1},
         {"scale": "auto", "scope": "global", "nonfinite": "skip"},
-        {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "scope": "tensor"},
         {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "weight_decay": 0.1, "maximize": True},
         {"scaler": {"found_inf": 1.0}, "weight_decay": 0.1, "decoupled_weight_decay": True},
-    ],
+    ]],
     ids=str,
-)
+)  # fmt: skip
 def test_steps_with_each_option_are_those_of_the_loop(name, options, launches):
-    starts = tensors(SHAPES, torch.float64)
+    starts = tensors(FEW, torch.float64)
     got, want = (run(name, starts, path, **options) for path in ({"fused": None}, {"fused": False, "foreach": False}))
     assert launches()["move"] == 4
     for a, b in zip(got, want, strict=True):
@@ -164,7 +170,7 @@ def test_steps_with_each_option_are_those_of_the_loop(name, options, launches):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_momentum_may_be_of_float32(dtype):
-    starts = tensors(SHAPES, dtype)
+    starts = tensors(FEW, dtype)
     got = run("separable-cosh", starts, {"fused": True}, steps=1, momentum_dtype=torch.float32)
     want = run("separable-cosh", starts, {"fused": False, "foreach": False}, steps=1, momentum_dtype=torch.float32)
     assert_close(got[0], want[0], dtype)
@@ -201,7 +207,7 @@ def test_every_size_and_place_in_memory(name, dtype):
 
 
 def test_many_tensors_are_one_launch_and_one_table(launches):
-    shapes = [(1 + i % 7,) for i in range(60)]
+    shapes = [(1 + i % 7,) for i in range(50)]
     params = [p.requires_grad_() for p in tensors(shapes, torch.float32)]
     for p in params:
         p.grad = torch.ones_like(p)
@@ -284,7 +290,7 @@ def test_special_values_and_scales(kernel, dtype):
     numbers = torch.finfo(dtype)
     largest = numbers.max
     y = torch.tensor([0.0, 1.5, -2.5, numbers.tiny, largest, -largest, torch.inf, -torch.inf, torch.nan], dtype=dtype)
-    for scale in (1.0, 3.0, 1e-3, 1e6, numbers.tiny, largest / 4):
+    for scale in (3.0, 1e-3, numbers.tiny, largest / 4):
         got = precondition(kernel, y.to(DEVICE), scale).cpu()
         want = npgm.Separable(kernel(), scale=scale).precondition(y)
         torch.testing.assert_close(
@@ -344,16 +350,16 @@ def test_norms_of_what_is_not_finite_and_of_very_different_sizes(dtype):
         assert norms([subnormal]) == [subnormal.item(), 1.0]
 
 
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "isotropic-log", "separable-log"])
-@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "separable-log"])
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
 def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value, nonfinite):
     outcomes = []
     for path in ({"fused": True}, {"fused": False, "foreach": False}):
-        params = [p.requires_grad_() for p in tensors(SHAPES, torch.float32)]
+        params = [p.requires_grad_() for p in tensors(FEW, torch.float32)]
         for i, p in enumerate(params):
             p.grad = tensors([p.shape], torch.float32, i)[0]
-        params[3].grad[1, 1, 1, 1] = value
+        params[2].grad[1, 1] = value
         NPGM(params, 0.1, 0.9, name, nonfinite=nonfinite, **path).step()
         outcomes.append(torch.cat([p.detach().flatten() for p in params]))
     torch.testing.assert_close(outcomes[0], outcomes[1], equal_nan=True)
