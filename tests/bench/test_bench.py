@@ -13,7 +13,7 @@ from torch.optim import SGD
 
 from npgm import _native
 from npgm.bench import figure, runner
-from npgm.bench.cases import DTYPES, LAYOUTS, PRESETS, Case, Layout, growing
+from npgm.bench.cases import LAYOUTS, PRESETS, Case, Layout, growing
 from npgm.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, Workload, contenders
 from npgm.bench.measure import LOOP_ROUNDS, measure, memory, shortage
 from npgm.bench.results import PAIRS, Result, Results
@@ -29,6 +29,7 @@ EAGER = tuple(name for name in contenders if name not in (COMPILED, *SPECTRAL))
 def quick_estimates(monkeypatch):
     monkeypatch.setattr(runner, "_ENTRIES", 100)
     monkeypatch.setattr(runner, "_TENSORS", 3)
+    monkeypatch.setattr("npgm.bench.measure.SHORTEST", 1e-6)  # of a timing, which is then of one step
 
 
 def case(layout=TINY, dtype="float32", device="cpu", threads=1, rounds=2, size=1.0, names=FEW):
@@ -69,7 +70,7 @@ def test_gpt2_is_that_of_transformers():
 
 
 @needs_native
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_contender_is_timed_in_every_round(dtype):
     measured = measure(case(dtype=dtype, rounds=LOOP_ROUNDS + 1, names=EAGER))
     assert not measured.left_out

@@ -55,38 +55,44 @@ def frames(backend, lr, compiled_calls=5, **options):
     ],
     ids=str,
 )
-def test_a_tensor_learning_rate_compiles_once_and_a_float_twice(options, foreach):
+def test_a_tensor_learning_rate_compiles_once(options, foreach):
     assert frames("eager", torch.tensor(0.1), foreach=foreach, **options) == 1
-    assert frames("eager", 0.1, foreach=foreach, **options) == 2  # a constant first, and then a symbol
+
+
+@pytest.mark.parametrize(("foreach", "scale"), [(False, 1.0), (True, "auto")])
+def test_a_float_learning_rate_compiles_twice(foreach, scale):
+    """A constant first, and then a symbol."""
+    assert frames("eager", 0.1, foreach=foreach, scale=scale, weight_decay=0.1) == 2
 
 
 @needs_compiler
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("reference", "foreach", "scale"),
+    ("reference", "foreach", "scale", "lr", "compiled"),
     [
-        ("isotropic-cosh", False, 1.0),
-        ("separable-log", True, 1.0),
-        ("isotropic-cosh", True, "auto"),
-        ("separable-log", False, "auto"),
+        ("separable-log", True, 1.0, 0.1, 2),
+        ("isotropic-cosh", True, "auto", torch.tensor(0.1), 1),
+        ("separable-log", False, "auto", torch.tensor(0.1), 1),
     ],
 )
-def test_inductor(reference, foreach, scale):
+def test_inductor(reference, foreach, scale, lr, compiled):
     options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1, "scale": scale}
-    assert frames("inductor", torch.tensor(0.1), **options) == 1
-    assert frames("inductor", 0.1, **options) == 2
+    assert frames("inductor", lr, **options) == compiled
 
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize("reference", ["isotropic-cosh", "separable-pow"])
 @pytest.mark.parametrize(
-    "options", [{"momentum_order": "after"}, {"momentum_order": "before"}, {"scale": "auto"}], ids=str
+    ("reference", "options", "lr", "compiled"),
+    [
+        ("isotropic-cosh", {"momentum_order": "before"}, 0.1, 2),
+        ("separable-pow", {"momentum_order": "after"}, torch.tensor(0.1), 1),
+        ("isotropic-cosh", {"scale": "auto"}, torch.tensor(0.1), 1),
+    ],
+    ids=str,
 )
-def test_inductor_calls_the_fused_steps(reference, options):
-    options = {"reference": reference, "fused": True, "weight_decay": 0.1, **options}
-    assert frames("inductor", torch.tensor(0.1), **options) == 1
-    assert frames("inductor", 0.1, **options) == 2
+def test_inductor_calls_the_fused_steps(reference, options, lr, compiled):
+    assert frames("inductor", lr, reference=reference, fused=True, weight_decay=0.1, **options) == compiled
 
 
 @needs_compiler
