@@ -39,7 +39,7 @@ def test_makes_the_steps_of_minimize(method, options):
     assert_the_same(np.float64, 1e-12, {"method": method, **options})
 
 
-@pytest.mark.parametrize("method", ["npgm", "nesterov", "adgd_accel"])
+@pytest.mark.parametrize("method", ["npgm", "adgd_accel"])
 def test_keeps_the_dtype_of_the_start(method):
     assert_the_same(np.float32, 1e-3, {"method": method, "lr": 1e-2})
 

@@ -116,10 +116,11 @@ def test_is_what_optax_does(name):
     xs = [jax.numpy.asarray(rng.standard_normal(shape)) for shape in shapes]
     params = [torch.tensor(np.asarray(x), requires_grad=True) for x in xs]
     optimizer, state = NPGM(params, 0.1, 0.9, name, 0.01, **options), transformation.init(xs)
+    update = jax.jit(transformation.update)
     for _ in range(10):
         tensors = [10.0 ** rng.uniform(-3, 3) * rng.standard_normal(shape) for shape in shapes]
         step(optimizer, params, tensors)
-        updates, state = transformation.update([jax.numpy.asarray(t) for t in tensors], state, xs)
+        updates, state = update([jax.numpy.asarray(t) for t in tensors], state, xs)
         xs = optax.apply_updates(xs, updates)
     for p, x in zip(params, xs, strict=True):
         np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-12, atol=1e-12)
@@ -128,7 +129,7 @@ def test_is_what_optax_does(name):
 @pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED, {"fused": None}], ids=str)
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
 @pytest.mark.parametrize("order", ["after", "before"])
-@pytest.mark.parametrize("factor", [2.0**-20, 2.0**20, 1e-6, 1e6])
+@pytest.mark.parametrize("factor", [2.0**-20, 1e6])
 def test_a_multiple_of_the_loss_has_the_same_trajectory(name, order, factor, path):
     if name.startswith("spectral") and "fused" in path and path["fused"]:
         pytest.skip("there is no fused step of a spectral φ")
@@ -143,7 +144,7 @@ def trained(name, order, factor, **path):
     model = torch.nn.Sequential(torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 1))
     optimizer = NPGM(model.parameters(), 0.02, 0.9, name, scale="auto", momentum_order=order, **path)
     inputs = torch.randn(16, 5)
-    for _ in range(20):
+    for _ in range(10):
         optimizer.zero_grad()
         (factor * (model(inputs) - inputs.sum(1, keepdim=True)).square().mean()).backward()
         optimizer.step()

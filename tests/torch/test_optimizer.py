@@ -233,11 +233,10 @@ class Launches(TorchDispatchMode):
 
 
 @pytest.mark.parametrize(
-    ("name", "scope", "dtype"),
-    [(name, "global", torch.float32) for name in references.names("isotropic", "separable")]
-    + list(itertools.product(TWO, ["global", "tensor"], [torch.float32, torch.bfloat16])),
+    ("name", "scope", "dtype", "scale"),
+    [(name, "global", torch.float32, 1.0) for name in references.names("isotropic", "separable")]
+    + list(itertools.product(TWO, ["global", "tensor"], [torch.float32, torch.bfloat16], [1.0, "auto"])),
 )
-@pytest.mark.parametrize("scale", [1.0, "auto"])
 def test_foreach_launches_as_much_for_many_tensors_as_for_few(name, scope, dtype, scale):
     counts = []
     for n in (2, 300):
