@@ -987,6 +987,20 @@ def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     assert not python(code).stderr
 
 
+def test_what_torch_keeps_beyond_the_end_is_no_warning():
+    code = """
+import sys, torch
+from npgm.torch import SHGD
+p = torch.ones(3, requires_grad=True)
+p.grad = torch.ones(3)
+SHGD([p], lr=0.1).step()
+for name in [name for name in sys.modules if name.startswith("npgm")]:
+    del sys.modules[name]
+del SHGD
+"""
+    assert not python(code).stderr
+
+
 def test_the_docstring_lists_every_option():
     text = inspect.getdoc(NPGM)
     options = text[text.index("Args:") : text.index("Raises:")].splitlines()[1:-1]

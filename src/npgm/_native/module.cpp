@@ -56,6 +56,8 @@ void bind_steppers(nb::module_&);  // stepper_bindings.cpp
 }
 
 NB_MODULE(_core, m) {
+    // torch keeps the Python functions of its operators, with all that they hold, beyond the end of the interpreter
+    nb::set_leak_warnings(false);
     nb::dict kernels;
     for (npgm::Kernel const& kernel : npgm::kernels()) kernels[kernel.key] = kernel.parameters;
     m.attr("kernels") = kernels;
