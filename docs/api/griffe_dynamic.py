@@ -5,7 +5,6 @@ from typing import Any
 
 import griffe
 
-import npgm.optax
 from npgm.torch import NPGM
 
 
