@@ -5,6 +5,7 @@ from typing import Any
 
 import griffe
 
+import npgm.optax  # noqa: F401  which griffe would look for, and for all that it imports, in the folder of npgm alone
 from npgm.torch import NPGM
 
 
