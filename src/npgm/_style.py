@@ -7,14 +7,15 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from npgm._files import replacing
+
+if TYPE_CHECKING:  # most processes of an experiment draw nothing, and matplotlib is half of what they would import
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 INK, FAINT, PAPER = "#222222", "#dddddd", "#ffffff"
 _BLUE, _VERMILLION, _GREEN, _PURPLE, _ORANGE, _SKY = "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
@@ -48,8 +49,17 @@ _LOOK: Any = {
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
     """Let figures be made and saved in this look; a context, and a decorator."""
+    import matplotlib as mpl
+
     with mpl.rc_context(_LOOK):
         yield
+
+
+def blank(width: float, height: float) -> Figure:
+    """Return an empty figure of so many inches."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def save(figure: Figure, path: Path) -> None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import matplotlib.axes
-import matplotlib.figure
 import numpy as np
 import polars as pl
-from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 
 from npgm._array import Floats
-from npgm._style import FAINT, INK, STYLES, Style, drawing, save
+from npgm._style import FAINT, INK, STYLES, Style, blank, drawing, save
 from npgm.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.experiments.spec import Experiment
 from npgm.experiments.summary import LINEAR, at, curve, setting_name
 from npgm.kernels import registry
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 POINTS = 400
 """The points of a curve that are drawn at most, evenly spread over its length; the runs have all."""
@@ -35,7 +36,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
     clocks = {"k": experiment.clock, "seconds": "seconds"}
     grid = experiment.grid()
     shape = (2 * len(experiment.quantities), len(grid)) if len(grid) > 1 else (len(experiment.quantities), 2)
-    figure = matplotlib.figure.Figure(figsize=(4.4 * shape[1], 2.7 * shape[0]), layout="constrained")
+    figure = blank(4.4 * shape[1], 2.7 * shape[0])
     axes = figure.subplots(*shape, squeeze=False, sharey="row")
     for setting, column in zip(grid, axes.T if len(grid) > 1 else [axes.ravel()], strict=True):
         panels = itertools.product(experiment.quantities, clocks.items())
@@ -63,7 +64,7 @@ def convergence(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None
 def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) -> None:
     """Draw λ_max(∇²f) along the runs, with the limit above which a minimiser repels the method as a thin line."""
     grid = experiment.grid()
-    figure = matplotlib.figure.Figure(figsize=(4.4 * len(grid), 3.2), layout="constrained")
+    figure = blank(4.4 * len(grid), 3.2)
     axes = figure.subplots(1, len(grid), squeeze=False, sharey=True)[0]
     measured = frame.filter(pl.col("sharpness").is_not_null())
     for ax, setting in zip(axes, grid, strict=True):
@@ -81,7 +82,7 @@ def sharpness(experiment: SolvingExperiment, frame: pl.DataFrame, path: Path) ->
 def curvature(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
     """Draw ‖∇²f‖ and L_a against ‖∇f‖ at the points of the runs: of all, and of those after the first steps."""
     first = experiment.first_steps
-    figure = matplotlib.figure.Figure(figsize=(9.6, 6.4), layout="constrained")
+    figure = blank(9.6, 6.4)
     axes = figure.subplots(2, 2, sharex="row")
     for row, (title, points) in zip(
         axes, {"all points": frame, f"after {first} steps": frame.filter(pl.col("k") > first)}.items(), strict=True
@@ -104,7 +105,7 @@ NEAR = 0.1
 @drawing()
 def basin(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
     """Draw the last value of the measure against the ratio of the stepsize to the method's own; see `Results.basin`."""
-    figure = matplotlib.figure.Figure(figsize=(6.6, 4.2), layout="constrained")
+    figure = blank(6.6, 4.2)
     ax = figure.subplots()
     ax.set(xlabel="γ, times that of the table", ylabel=f"last {experiment.symbols[experiment.measure]}")
     ax.set_xscale("log", base=2)
@@ -123,7 +124,7 @@ def basin(experiment: Experiment, frame: pl.DataFrame, path: Path) -> None:
 @drawing()
 def kernels(path: Path) -> None:
     """Draw h and the preconditioner h*' of every registered kernel, with the identity and hard clipping in ink."""
-    figure = matplotlib.figure.Figure(figsize=(11.0, 5.6), layout="constrained")
+    figure = blank(11.0, 5.6)
     left, right = figure.subplots(1, 2)
     y = np.linspace(0.0, 5.0, 501)
     styles = itertools.cycle(STYLES)
@@ -147,7 +148,7 @@ def kernels(path: Path) -> None:
 @drawing()
 def noise(x: Floats, dual: Floats, variance: Floats, path: Path) -> None:
     """Draw the noise of Theorem 3.1 and the variance of a stochastic gradient over the line, as of Example 3.3."""
-    figure = matplotlib.figure.Figure(figsize=(7.5, 3.6), layout="constrained")
+    figure = blank(7.5, 3.6)
     ax = figure.subplots()
     for values, label, style in ((variance, "E|g − f′|²", STYLES[1]), (dual, "E φ(∇φ*(f′) − ∇φ*(g))", STYLES[0])):
         ax.plot(x, values, color=style.color, linestyle=style.dashes, label=label)
@@ -156,8 +157,10 @@ def noise(x: Floats, dual: Floats, variance: Floats, path: Path) -> None:
     save(figure, path)
 
 
-def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
+def _scale(ax: Axes, *, x: bool, y: bool) -> None:
     """Make axes logarithmic, with a grid line a decade or less often."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     for logarithmic, axis, kind in ((x, ax.xaxis, "x"), (y, ax.yaxis, "y")):
         if logarithmic:
             ax.set(**{f"{kind}scale": "log"})
@@ -166,7 +169,7 @@ def _scale(ax: matplotlib.axes.Axes, *, x: bool, y: bool) -> None:
     ax.grid(color=FAINT, linewidth=0.6)
 
 
-def _leave_out_failures(ax: matplotlib.axes.Axes, losses: Floats) -> None:
+def _leave_out_failures(ax: Axes, losses: Floats) -> None:
     """Cut an axis above nine tenths of the losses where few others, of trainings that failed, would set its scale."""
     losses = losses[np.isfinite(losses)]
     if losses.size:
@@ -175,8 +178,10 @@ def _leave_out_failures(ax: matplotlib.axes.Axes, losses: Floats) -> None:
             ax.set_ylim(low - 0.05 * (high - low), high + 0.1 * (high - low) if high > low else None)
 
 
-def _label_few_decades(ax: matplotlib.axes.Axes) -> None:
+def _label_few_decades(ax: Axes) -> None:
     """Let logarithmic axes of less than two decades have ticks within them; called when all is drawn."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
     for axis, (low, high) in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
         if axis.get_scale() == "log" and high < 100.0 * low:
             axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -184,7 +189,7 @@ def _label_few_decades(ax: matplotlib.axes.Axes) -> None:
 
 
 def _band(
-    ax: matplotlib.axes.Axes,
+    ax: Axes,
     experiment: Experiment,
     runs: pl.DataFrame,
     quantity: str,

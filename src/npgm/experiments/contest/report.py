@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import matplotlib.figure
 import numpy as np
 import polars as pl
 
 from npgm._array import Floats
-from npgm._style import FAINT, INK, STYLES, Style, drawing, save
+from npgm._style import FAINT, INK, STYLES, Style, blank, drawing, save
 from npgm.experiments.claims.contest import counts, is_near
 from npgm.experiments.contest.experiment import ContestExperiment
 from npgm.experiments.contest.problems import suite
@@ -33,7 +32,7 @@ def profiles(experiment: ContestExperiment, summary: pl.DataFrame, path: Path) -
     methods that are compared; the others are thin.
     """
     grid = experiment.grid()
-    figure = matplotlib.figure.Figure(figsize=(4.4 * len(grid), 6.4), layout="constrained")
+    figure = blank(4.4 * len(grid), 6.4)
     axes = figure.subplots(2, len(grid), squeeze=False, sharey=True)
     checks = [method.label for method in experiment.methods if method.role == "check"]
     labels = [*experiment.compared(), *checks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -80,9 +81,7 @@ class MovieLensFactorization:
     """The factorisation of the MovieLens 100K ratings, unobserved ones as zeros, from normal starts."""
 
     def __init__(self, rank: int, *, threads: int) -> None:
-        from npgm.data.movielens import MovieLens100K, rating_matrix
-
-        self.problem = MatrixFactorization(rating_matrix(MovieLens100K().load()), rank, threads)
+        self.problem = _movielens_factorization(rank, threads)
         self.hvp = self.problem.hvp
 
     def starts(self, seeds: Sequence[int]) -> Floats:
@@ -93,6 +92,13 @@ class MovieLensFactorization:
 
     def optima(self, seeds: Sequence[int]) -> Sequence[float]:
         return [self.problem.optimum] * len(seeds)
+
+
+@functools.cache  # which spares all units but the first the singular values
+def _movielens_factorization(rank: int, threads: int) -> MatrixFactorization:
+    from npgm.data.movielens import MovieLens100K, rating_matrix
+
+    return MatrixFactorization(rating_matrix(MovieLens100K().load()), rank, threads)
 
 
 @register("phase-retrieval")
