@@ -1,30 +1,24 @@
-"""Train small networks on the ranks of torchrun; test_ranks.py compares with one process.
-
-    torchrun --standalone --nproc-per-node 2 tests/data_parallel.py train FOLDER
-    torchrun --standalone --nproc-per-node 2 tests/data_parallel.py run FOLDER [FOLDER ...]
-
-The first writes what each rank ends at to FOLDER/RANK.pt, and fails on the second rank in the end. The second trains in
-an experiment, with a checkpoint after every step, and then solves in another one.
-"""
+"""Small networks trained on the ranks of torchrun; test_ranks.py compares with one process."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.elastic.multiprocessing.errors import record
 
+import commands
 import dying
 from npgm import experiments
 from npgm.experiments import ranks
 from npgm.experiments.spec import Resources
 from npgm.experiments.training import checkpoint, parallel
 from npgm.experiments.training import experiment as training
-from npgm.experiments.training.experiment import ImagePreset
+from npgm.experiments.training.experiment import ImageExperiment, ImagePreset
 from npgm.experiments.training.images import ImageTraining
 from npgm.experiments.training.trainer import Trainer
 
@@ -55,14 +49,17 @@ def finished(one: Trainer) -> Trainer:
     return one
 
 
-def experiment() -> experiments.Experiment:
+def experiment(epochs: int = 2) -> ImageExperiment:
     """The real MNIST experiment with a small network on few images."""
-    preset = ImagePreset(starts=[2, 1], epochs=3, examples=300)
+    preset = ImagePreset(starts=[2, 1], epochs=epochs, examples=300)
     widths = {"name": "mlp", "widths": [784, 8]}
     return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
 
 
+@record
 def train(folder: Path) -> None:
+    """Write what each rank ends at to FOLDER/RANK.pt, and fail on the second rank in the end."""
+    torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     ranks.join("cpu")
     results: dict[str, Any] = {}
@@ -86,20 +83,26 @@ def train(folder: Path) -> None:
     parallel.Replicated().sum(torch.ones(1))
 
 
-def run(folders: list[Path]) -> None:
-    """Compute in each folder; alone in one, the first rank is killed in the middle."""
+def run_with_checkpoints(folder: Path, **options: Any) -> None:
+    """Train in an experiment, with a checkpoint after every step."""
     training.INTERVAL = 0.0
+    experiments.run(experiment(epochs=3), "smoke", folder, methods=["iHGD", "Adam"], **options)
+
+
+@record
+def run(*folders: Path) -> None:
+    """Train in each folder, and then solve in another experiment; alone in one, the first rank is killed in the middle."""
+    torch.set_num_threads(1)
     if len(folders) == 1 and os.environ["RANK"] == "0":
-        dying.soon(signal.SIGKILL, str(folders[0] / "mnist" / "runs"), {"checkpoint": 1, "parquet": 1})
+        dying.soon(signal.SIGKILL, folders[0] / "mnist" / "runs", {"checkpoint": 1, "parquet": 1})
     for folder in folders:
-        experiments.run(experiment(), "smoke", folder, methods=["iHGD", "Adam"])
+        run_with_checkpoints(folder)
     experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
     ranks.leave()
 
 
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    if sys.argv[1] == "train":
-        train(Path(sys.argv[2]))
-    else:
-        run([Path(folder) for folder in sys.argv[2:]])
+@record
+def command(*arguments: str) -> None:
+    """Do what the installed program does on a wide terminal."""
+    os.environ["COLUMNS"] = "250"
+    commands.program(*arguments)

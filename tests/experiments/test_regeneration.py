@@ -6,14 +6,8 @@ import re
 import shutil
 
 import pytest
-from typer.testing import CliRunner
 
-from npgm import cli
-
-
-def npgm(*arguments):
-    done = CliRunner().invoke(cli.app, list(map(str, arguments)))
-    assert done.exit_code == 0, done.output
+import commands
 
 
 def without_times(report):
@@ -29,16 +23,16 @@ def without_times(report):
 @pytest.mark.parametrize("name", ["phase-retrieval", "mnist"])
 def test_the_commands_of_a_report_regenerate_it(tmp_path, name):
     first, second = tmp_path / "first", tmp_path / "second"
-    npgm("reproduce", name, "--preset", "smoke", "--jobs", 1, "--output", first)
+    commands.npgm("reproduce", name, "--preset", "smoke", "--jobs", 1, "--output", first)
     folder = first / name / "smoke"
     text = (folder / "report.md").read_text()
     reproduce, report = (command.split() for command in re.findall(r"`npgm (re\w+ [^`]*)`", text))
 
-    npgm(*reproduce, "--jobs", 1, "--output", second)
+    commands.npgm(*reproduce, "--jobs", 1, "--output", second)
     assert without_times((second / name / "smoke" / "report.md").read_text()) == without_times(text)
 
     files = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert {"report.md", "report.html", "convergence.svg"} <= set(files)
     shutil.rmtree(folder)
-    npgm(*report, "--output", first)
+    commands.npgm(*report, "--output", first)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == files

@@ -4,8 +4,7 @@ import dataclasses
 import math
 import re
 import signal
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
+import commands
 import dying
-from npgm import cli, data, experiments
+import processes
+from npgm import data, experiments
 from npgm.experiments import catalogue
 from npgm.experiments.solving import instances
 from npgm.experiments.solving.experiment import SolvingExperiment
@@ -224,15 +224,6 @@ def counted(monkeypatch, kind=SolvingExperiment):
     return names
 
 
-RUN = f"""
-import sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[1])!r}]
-from pathlib import Path
-from test_tuning import tiny, tune
-tune(tiny(sys.argv[1]), "smoke", Path(sys.argv[1]), jobs=1)
-"""
-
-
 @pytest.fixture(scope="module")
 def done(tmp_path_factory):
     """A whole tuning: its folder, what it found, and the names of the runs that it computed."""
@@ -287,7 +278,8 @@ def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_p
 def test_a_killed_tuning_goes_on_to_the_same_end_and_computes_nothing_again(done, tmp_path, monkeypatch):
     _, tuned, computed = done
     runs = tmp_path / "tiny" / "runs"
-    status = dying.run(RUN, tmp_path, how=signal.SIGKILL, when=runs, parquet=len(computed) // 2)
+    work = partial(tune, tiny(tmp_path), "smoke", tmp_path, jobs=1)
+    status = dying.run(work, how=signal.SIGKILL, when=runs, parquet=len(computed) // 2)
     assert status == -signal.SIGKILL
     kept = runs_in(tmp_path)
     assert len(kept) < len(computed)
@@ -300,8 +292,7 @@ def test_a_killed_tuning_goes_on_to_the_same_end_and_computes_nothing_again(done
 
 @pytest.mark.slow
 def test_two_processes_tune_together(done, tmp_path):
-    processes = [subprocess.Popen([sys.executable, "-c", RUN, str(tmp_path)]) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
+    assert processes.make(2 * [partial(tune, tiny(tmp_path), "smoke", tmp_path, jobs=1)]) == [0, 0]
     assert {path.name for path in runs_in(tmp_path)} == {path.name for path in runs_in(done[0])}
     assert tune(tiny(tmp_path), "smoke", tmp_path, jobs=1) == done[1]
 
@@ -321,15 +312,9 @@ def test_a_training(tmp_path, monkeypatch):
     assert " ± " in text
 
 
-def invoke(*arguments):
-    done = CliRunner(env={"COLUMNS": "200"}).invoke(cli.app, ["tune", *map(str, arguments)])
-    return done.exit_code, re.sub(r"\s+", " ", done.output)
-
-
 def test_the_command(tmp_path):
     arguments = ["phase-retrieval", "--preset", "smoke", "--methods", "sHGD", "--seeds", 1, "--trials", 2]
-    code, printed = invoke(*arguments, "--jobs", 1, "--output", tmp_path)
-    assert code == 0
+    printed = re.sub(r"\s+", " ", commands.npgm("tune", *arguments, "--jobs", 1, "--output", tmp_path))
     folder = tmp_path / "phase-retrieval" / "tuning"
     for part in ("Stepsizes: Stochastic phase retrieval", "2, search not finished", str(folder / "smoke.md"),
                  str(folder / "smoke-variance0.25.toml"), "round 1: 4 runs, expected to take"):  # fmt: skip
@@ -352,18 +337,15 @@ def test_the_command(tmp_path):
 )
 def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
     output = [] if "--output" in arguments else ["--output", tmp_path]
-    code, printed = invoke(*arguments, *output)
-    assert code == 2
-    assert message in printed
+    assert message in commands.refused("tune", *arguments, *output)
 
 
 def test_data_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})
-    code, printed = invoke("cifar100", "--preset", "smoke", "--jobs", 1, "--output", tmp_path)
-    assert code == 2
-    assert "cifar100: the data set cifar100 could not be had" in printed
+    said = commands.refused("tune", "cifar100", "--preset", "smoke", "--jobs", 1, "--output", tmp_path)
+    assert "cifar100: the data set cifar100 could not be had" in said
 
 
 def test_a_method_without_a_stepsize(tmp_path):

@@ -3,28 +3,23 @@ from __future__ import annotations
 import dataclasses
 import re
 import signal
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
-from typer.testing import CliRunner
 
+import commands
+import data_parallel
 import dying
-from npgm import cli, data, experiments
+import processes
+from npgm import data, experiments
 from npgm.experiments import catalogue, claims, summary
 from npgm.experiments.training import checkpoint
 from npgm.experiments.training import experiment as training
 from npgm.experiments.training.experiment import ImagePreset
 
-
-def small(epochs=2, examples=300):
-    """The real MNIST experiment with a small network on few images."""
-    preset = ImagePreset(starts=[2, 1], epochs=epochs, examples=examples)
-    widths = {"name": "mlp", "widths": [784, 8]}
-    return dataclasses.replace(experiments.load("mnist"), network=widths, presets={"smoke": preset})
+small = data_parallel.experiment
 
 
 def without_clock(frame):
@@ -95,21 +90,13 @@ def test_chosen_methods_and_seeds(tmp_path):
     assert "states no result" in experiments.write_report(silent, "smoke", store)[0].read_text()
 
 
-RUN = f"""
-import pathlib, sys
-sys.path[:0] = [{str(Path(__file__).parent)!r}, {str(Path(__file__).parents[2])!r}]
-from test_experiment import experiments, small, training
-training.INTERVAL = 0.0
-experiments.run(small(epochs=3), "smoke", pathlib.Path(sys.argv[1]), jobs=1, methods=["iHGD", "Adam"])
-"""
-
-
 @pytest.mark.slow
 def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypatch):
     chosen = {"jobs": 1, "methods": ["iHGD", "Adam"]}
     whole = experiments.run(small(epochs=3), "smoke", tmp_path / "whole", **chosen)
     runs = tmp_path / "broken" / "mnist" / "runs"
-    status = dying.run(RUN, tmp_path / "broken", how=signal.SIGKILL, when=runs, parquet=1, checkpoint=1)
+    work = partial(data_parallel.run_with_checkpoints, tmp_path / "broken", jobs=1)
+    status = dying.run(work, how=signal.SIGKILL, when=runs, parquet=1, checkpoint=1)
     assert status == -signal.SIGKILL
     assert len(list(runs.glob("*.parquet"))) < 6
     restored = []
@@ -123,9 +110,7 @@ def test_a_killed_and_resumed_run_equals_an_uninterrupted_one(tmp_path, monkeypa
 
 @pytest.mark.slow
 def test_two_processes_write_to_one_store(tmp_path, done):
-    code = RUN.replace("epochs=3", "").replace(', methods=["iHGD", "Adam"]', "")
-    processes = [subprocess.Popen([sys.executable, "-c", code, str(tmp_path)]) for _ in range(2)]
-    assert [process.wait() for process in processes] == [0, 0]
+    assert processes.make(2 * [partial(experiments.run, small(), "smoke", tmp_path, jobs=1)]) == [0, 0]
     everything = small().runs("smoke")
     store = experiments.Store(tmp_path / "mnist" / "runs")
     assert len(list(store.folder.iterdir())) == len(everything)
@@ -161,11 +146,8 @@ def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path,
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})
     monkeypatch.setattr(catalogue, "names", lambda: ["cifar100", "phase-retrieval"])
-    done = CliRunner().invoke(
-        cli.app, ["reproduce", "all", "--preset", "smoke", "--jobs", "1", "--output", str(tmp_path)]
-    )
-    printed = re.sub(r"\s+", " ", done.output)
-    assert done.exit_code == 2
+    printed = commands.npgm("reproduce", "all", "--preset", "smoke", "--jobs", 1, "--output", tmp_path, status=2)
+    printed = re.sub(r"\s+", " ", printed)
     assert "cifar100: the data set cifar100 could not be had" in printed
     assert printed.rstrip().endswith("not run, for want of data: cifar100")
     report = tmp_path / "cifar100" / "smoke" / "report.md"
@@ -175,7 +157,7 @@ def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path,
     for overview in ("report.md", "index.html"):
         assert "It was not run, since the data could not be had" in (tmp_path / overview).read_text()
     report.unlink()
-    assert CliRunner().invoke(cli.app, ["report", "all", "--preset", "smoke", "--output", str(tmp_path)]).exit_code == 0
+    commands.npgm("report", "all", "--preset", "smoke", "--output", tmp_path)
     assert report.read_text() == text
     store = experiments.Store(tmp_path / "cifar100" / "runs")
     assert "could not be had" in store.obstacle
@@ -194,10 +176,7 @@ def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path,
     ],
 )
 def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
-    output = ["--preset", "smoke", "--output", str(tmp_path)]
-    done = CliRunner().invoke(cli.app, ["reproduce", "mnist", *output, *arguments])
-    assert done.exit_code == 2
-    assert message in re.sub(r"\s+", " ", done.output)
+    assert message in commands.refused("reproduce", "mnist", "--preset", "smoke", "--output", tmp_path, *arguments)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Processes that begin at once: forked from one that has imported what takes long, torch above all.
+
+polars is not among it, since it has threads from its import on, which a fork loses.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([
+    "distributed", "joblib", "npgm.problems.networks", "npgm.theory", "npgm.torch", "PIL.Image", "pytest",
+    "rich.markdown", "rich.progress", "torch.distributed.fsdp", "torch.func", "typer.testing",
+])  # fmt: skip
+
+
+def start(call: Callable[[], object], output: Path | str = os.devnull) -> BaseProcess:
+    """Start a process that makes a call, in the environment of this one, and prints into a file.
+
+    Args:
+        call: a function of an importable module, or a partial one, that can be pickled with its arguments.
+    """
+    process = CONTEXT.Process(target=_make, args=(call, str(output), dict(os.environ)))
+    process.start()
+    return process
+
+
+def make(calls: list[Callable[[], object]]) -> list[int | None]:
+    """Make calls in a process each, side by side, and return their exit statuses."""
+    started = [start(call) for call in calls]
+    for process in started:
+        process.join()
+    return [process.exitcode for process in started]
+
+
+def _make(call: Callable[[], object], output: str, environment: dict[str, str]) -> None:
+    with open(output, "wb") as file:  # noqa: PTH123  also a device
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    os.environ.clear()
+    os.environ.update(environment)
+    call()
