@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
+import warnings
+from pathlib import Path
 
 from typer.testing import CliRunner
 
@@ -30,3 +33,10 @@ def program(*arguments: str) -> None:
     """Do what the installed program does with these arguments; ends this process."""
     sys.argv = ["npgm", *arguments]
     main()
+
+
+def script(code: str, folder: Path) -> None:
+    """Run a program in a folder, with warnings as errors."""
+    os.chdir(folder)
+    warnings.simplefilter("error")
+    exec(compile(code, "<script>", "exec"), {"__name__": "__main__"})

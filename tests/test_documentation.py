@@ -6,11 +6,14 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 import typer.main
 
+import commands
+import processes
 from npgm.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -29,9 +32,10 @@ def blocks(page: Path, language: str) -> list[str]:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path):
-    code = "\n".join(blocks(page, "python"))
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    output = tmp_path / "output"
+    process = processes.start(partial(commands.script, "\n".join(blocks(page, "python")), tmp_path), output)
+    process.join()
+    assert process.exitcode == 0, output.read_text()
 
 
 @each_page

@@ -58,7 +58,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write_and_nothing_els
 
 def test_many_writers_of_one_folder_do_not_take_each_others_files(tmp_path):
     def write(number):
-        for _ in range(200):
+        for _ in range(50):
             with replacing(tmp_path / f"{number % 2}") as file:
                 file.write(b"%d" % number)
 

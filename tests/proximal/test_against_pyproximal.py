@@ -29,7 +29,7 @@ PAIRS = {
 def test_the_quadratic_kernel_makes_the_steps_of_pyproximal(name, lift):
     g, other, flat = PAIRS[name]
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(6):
         y, lr, scale = 2.0 * rng.standard_normal((ROWS, COLUMNS)), rng.uniform(0.1, 2.0), rng.uniform(0.5, 2.0)
         z = g.step(npgm.reference(f"{lift}-quad", scale=scale), y, lr)
         np.testing.assert_allclose(flat(z), other.prox(flat(y).copy(), lr / scale), rtol=1e-10, atol=1e-12)

@@ -95,7 +95,7 @@ def test_nesterov_restarts_where_a_step_goes_uphill():
     def quadratic(x):
         return 0.5 * np.sum(curvatures * x**2, axis=-1), curvatures * x
 
-    options = {"lr": 1e-4, "tol": 1e-6, "maxiter": 20_000}
+    options = {"lr": 1e-4, "tol": 1e-4, "maxiter": 20_000}
     start = np.stack([np.ones(30), np.linspace(1.0, 2.0, 30)])
     plain, restarted = (
         npgm.minimize(quadratic, start, method="nesterov", batch=True, restart=restart, **options)
@@ -105,7 +105,7 @@ def test_nesterov_restarts_where_a_step_goes_uphill():
     assert (3 * restarted.nit < plain.nit).all()
     for row, nit in zip(start, restarted.nit, strict=True):
         y, t, x, steps = row, 1.0, row, 0
-        while np.linalg.norm(curvatures * x) > 1e-6:
+        while np.linalg.norm(curvatures * x) > 1e-4:
             following = x - 1e-4 * curvatures * x
             if np.dot(curvatures * x, following - y) > 0.0:
                 t = 1.0
@@ -186,6 +186,6 @@ def test_ihgdm_reaches_the_optimum_of_a_factorisation():
     A = scipy.sparse.random_array((30, 20), density=0.3, rng=np.random.default_rng(0))
     problem = MatrixFactorization(A, rank=3)
     res = npgm.minimize(problem, problem.start(0), lr=0.1, momentum=0.9, reference=npgm.reference("isotropic-cosh", scale=5.0),
-                        maxiter=20000, tol=1e-8)  # fmt: skip
+                        maxiter=20000, tol=1e-6)  # fmt: skip
     assert res.success
     assert res.fun == pytest.approx(problem.optimum, rel=1e-10)

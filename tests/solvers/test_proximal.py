@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -76,8 +77,14 @@ def test_the_default_ends_at_the_minimum_of_l1_problems(fun, scale):
     assert (run.x == 0.0).any()
 
 
-@pytest.mark.parametrize("reference", ["separable-cosh", "isotropic-cosh", "separable-log", "isotropic-quad"])
-@pytest.mark.parametrize("lr", ["auto", "backtracking"])
+@pytest.mark.parametrize(
+    ("reference", "lr"),
+    [
+        *itertools.product(["separable-cosh", "separable-log", "isotropic-quad"], ["auto", "backtracking"]),
+        # "auto" with it is the default for matrices below
+        pytest.param("isotropic-cosh", "backtracking", marks=pytest.mark.slow),
+    ],
+)
 def test_every_reference_and_rule_ends_at_the_minimum(reference, lr):
     g = proximal.L1(0.5)
     run = npgm.minimize(logistic, 0.1 * np.ones(12), prox=g, reference=reference, scale="auto", lr=lr)
@@ -144,7 +151,7 @@ def test_nonnegative_least_squares(start):
 
 def test_whole_groups_vanish():
     g = proximal.GroupL2(12.0)
-    run = npgm.minimize(several, np.zeros((12, 3)), prox=g)
+    run = npgm.minimize(several, np.zeros((12, 3)), prox=g, reference="isotropic-quad", scale="auto")
     is_minimum(several, g, run)
     vanished = (run.x == 0.0).all(axis=1)
     assert vanished.any()
@@ -152,7 +159,7 @@ def test_whole_groups_vanish():
     assert (np.linalg.norm(several(run.x)[1][vanished], axis=1) <= 12.0).all()
 
 
-@pytest.mark.parametrize("reference", [None, "spectral-cosh", "isotropic-quad"])
+@pytest.mark.parametrize("reference", [pytest.param(None, marks=pytest.mark.slow), "spectral-cosh", "isotropic-quad"])
 def test_low_rank_completion(reference):
     g = proximal.NuclearNorm(0.5)
     options = {} if reference is None else {"reference": reference, "scale": "auto"}
