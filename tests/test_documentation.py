@@ -26,11 +26,15 @@ def blocks(page: Path, language: str) -> list[str]:
     return [code for _, name, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
 
 
-@pytest.mark.parametrize(
-    "page",
-    [page for page in PAGES if page.name != "CONTRIBUTING.md" and blocks(page, "python")],  # whose parts are excerpts
-    ids=lambda page: str(page.relative_to(ROOT)),
-)
+def with_code():
+    """The pages whose blocks are whole; those are slow that import more than the processes of the tests have imported."""
+    for page in PAGES:
+        if page.name != "CONTRIBUTING.md" and (code := blocks(page, "python")):
+            slow = re.search("(import|from) (jax|optax|lightning|transformers|skorch)", "\n".join(code))
+            yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+
+
+@pytest.mark.parametrize("page", [*with_code()])
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path):
     output = tmp_path / "output"
     process = processes.start(partial(commands.script, "\n".join(blocks(page, "python")), tmp_path), output)

@@ -60,6 +60,7 @@ def test_import_needs_the_core_alone_and_loads_nothing_heavy():
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_import_loads_what_is_used_and_no_more():
     code = (
         "import sys, npgm\n"
@@ -143,6 +144,7 @@ def test_python_numbers_are_accepted():
     assert float(npgm.Cosh().precondition(1.5)) == np.arcsinh(1.5)
 
 
+@pytest.mark.slow
 def test_without_the_module_the_package_works_and_says_how_to_get_it():
     code = (
         "import sys; sys.modules['npgm._native._core'] = None\n"

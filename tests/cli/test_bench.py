@@ -31,6 +31,7 @@ def invoke(*arguments):
     return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["bench", *map(str, arguments)])
 
 
+@pytest.mark.slow
 def test_bench_prints_and_writes(tiny, tmp_path):
     paths = {"--json": tmp_path / "a" / "bench.json", "--plot": tmp_path / "b" / "bench.svg"}
     done = invoke(

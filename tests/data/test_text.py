@@ -72,6 +72,7 @@ def test_a_data_set_without_a_site_is_asked_for_elsewhere(cache, monkeypatch):
     assert tried == ["  the folder $NPGM_DATA: not set"]
 
 
+@pytest.mark.slow
 def test_no_setup_runs_but_that_of_the_hashed_archive(tmp_path, monkeypatch):
     """A source distribution of the same name and version, whose setup.py would leave a file."""
     links, target, trace = tmp_path / "links", tmp_path / "target", tmp_path / "trace"

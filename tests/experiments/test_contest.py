@@ -98,6 +98,7 @@ def test_what_is_tuned_is_best_on_its_grid():
     assert short.tuning < record.tuning
 
 
+@pytest.mark.slow
 def test_a_scale_is_tuned_relative_to_the_first_gradient():
     problem = suite("first")[20]  # Rosenbrock
     options = {"lr": "tuned", "scale": "tuned", "momentum": 0.9}

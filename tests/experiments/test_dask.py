@@ -131,6 +131,7 @@ def test_what_a_run_raises_is_raised(tmp_path, address):
         experiments.run(multilayer_perceptron(), "smoke", tmp_path, engine="dask", scheduler=address, device="cuda:99")
 
 
+@pytest.mark.slow
 def test_a_call_that_kills_its_workers_is_given_up(cache):
     with cluster(cache, failures=1) as (address, _), connected(address) as client:
         unit = factorisation().runs("smoke")[:1]
@@ -139,6 +140,7 @@ def test_a_call_that_kills_its_workers_is_given_up(cache):
             list(results)
 
 
+@pytest.mark.slow
 def test_workers_of_several_threads_are_refused(tmp_path, cache):
     with (
         cluster(cache, workers=1, nthreads=2) as (address, _),

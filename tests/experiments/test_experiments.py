@@ -33,6 +33,7 @@ def assert_same(runs: pl.DataFrame, others: pl.DataFrame) -> None:
     assert_frame_equal(runs.drop("seconds"), others.drop("seconds"), rel_tol=1e-7, abs_tol=1e-9)
 
 
+@pytest.mark.slow
 def test_reproduce_writes_histories_report_and_figures(smoke):
     output, printed = smoke
     folder = output / "matrix-factorization" / "smoke"
@@ -45,6 +46,7 @@ def test_reproduce_writes_histories_report_and_figures(smoke):
     assert not list(folder.parent.rglob("*part"))
 
 
+@pytest.mark.slow
 def test_histories_are_the_solvers(smoke):
     """A stored run is what `minimize` gives for its start alone, up to the order of summation in a batch."""
     experiment = experiments.load("matrix-factorization")
@@ -65,6 +67,7 @@ def test_histories_are_the_solvers(smoke):
         assert set(frame["method"]) == {run.method.label}
 
 
+@pytest.mark.slow
 def test_what_is_done_is_not_done_again_and_the_report_is_repeatable(smoke):
     output, _ = smoke
     report = output / "matrix-factorization" / "smoke" / "report.md"

@@ -39,6 +39,7 @@ def rows(folder):
     return re.findall(r"\| condition = \S+ \| [\w ]+ \| (\d of \d) ", text)
 
 
+@pytest.mark.slow
 def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(folder):
     command, *arguments = COMMAND.split()
     assert command == "npgm"
@@ -48,13 +49,9 @@ def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(fol
     assert rows(folder) == ["2 of 2"] * 4
     report = (folder / "results" / "valley-descent" / "smoke" / "report.md").read_text()
     assert "`npgm reproduce valley-descent.toml --preset smoke`" in report
-    tuned = run(
-        folder, "-m", "npgm", "--import", "mine", "tune", "valley-descent.toml", "--preset", "smoke", "--trials", "2"
-    )
-    assert tuned.returncode == 0, tuned.stderr
-    assert (folder / "results" / "valley-descent" / "tuning" / "smoke.md").is_file()
 
 
+@pytest.mark.slow
 def test_what_a_script_registers_reaches_its_processes(folder):
     (folder / "script.py").write_text(
         CODE + "\nfrom pathlib import Path\nfrom npgm import experiments\n"
@@ -67,6 +64,7 @@ def test_what_a_script_registers_reaches_its_processes(folder):
     assert rows(folder) == ["2 of 2"] * 4
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_found(folder):
     (folder / "mine").mkdir()
     (folder / "mine.py").rename(folder / "mine" / "__init__.py")

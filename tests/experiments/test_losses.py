@@ -99,6 +99,7 @@ def test_what_a_setting_does_to_a_method():
     assert (found.holds, "loss-1e6 2 of 2 not finite" in found.measured) == ("does not hold", True)
 
 
+@pytest.mark.slow
 def test_the_range_of_stepsizes_is_run_and_shown(tmp_path):
     store = experiments.run(small(), "smoke", tmp_path, jobs=1)
     basin = Results(small(), "smoke", store).basin

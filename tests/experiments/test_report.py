@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import polars as pl
+import pytest
 
 from npgm import experiments
 from npgm.experiments.report import over_starts
@@ -82,6 +83,7 @@ def test_the_results_of_presets(tmp_path):
     assert [(r.preset, r.extent) for r in recorded] == [("paper", "paper, 6 of 15 runs"), ("smoke", "smoke")]
 
 
+@pytest.mark.slow
 def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "npgm.experiments.catalogue.load",

@@ -297,6 +297,7 @@ def test_two_processes_tune_together(done, tmp_path):
     assert tune(tiny(tmp_path), "smoke", tmp_path, jobs=1) == done[1]
 
 
+@pytest.mark.slow
 def test_a_training(tmp_path, monkeypatch):
     preset = ImagePreset(starts=[3], epochs=1, examples=300)
     network = {"name": "mlp", "widths": [784, 8]}
@@ -406,6 +407,7 @@ def valley():
     )
 
 
+@pytest.mark.slow
 def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
     tuned = tune(valley(), "smoke", tmp_path, jobs=1)
     assert [(t.after.options["lr"], t.after.radius) for t in tuned] == [(0.04, 1e-3), (0.04, 1e-3), (0.0312, None)]

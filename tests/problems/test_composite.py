@@ -36,6 +36,7 @@ def movielens():
     return npgm.problems.NonnegativeFactorization(rating_matrix(data.load("movielens-100k")), 10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("build", "tol"), [*((composites[key], 1e-3) for key in sorted(composites)), (movielens, 0.1)])
 def test_defaults_take_fewer_evaluations_than_the_proximal_gradient_method(build, tol):
     problem = build()

@@ -182,6 +182,7 @@ def test_stability_limits_are_sharp():
     assert npgm.solvers.registry["adgd"]().sharpness_limit is None
 
 
+@pytest.mark.slow
 def test_ihgdm_reaches_the_optimum_of_a_factorisation():
     A = scipy.sparse.random_array((30, 20), density=0.3, rng=np.random.default_rng(0))
     problem = MatrixFactorization(A, rank=3)

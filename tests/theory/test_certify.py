@@ -194,6 +194,7 @@ def test_stochastic_bounds_hold_over_seeds(name):
     ).holds
 
 
+@pytest.mark.slow
 def test_growing_batches_satisfy_theorem_3_4():
     phi = npgm.Isotropic(npgm.Cosh(), scale=0.5)
     problem, sigma = registry["scaled-reference"](reference=phi), 3.0

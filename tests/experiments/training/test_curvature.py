@@ -26,6 +26,7 @@ def small():
                                methods=loaded.methods[:1], curvature=curvature)  # fmt: skip
 
 
+@pytest.mark.slow
 def test_what_is_measured(tmp_path):
     (run,) = small().runs("smoke")
     (frame,) = small().compute([run], Resources(1, "cpu", tmp_path))
@@ -45,6 +46,7 @@ def test_what_is_measured(tmp_path):
     assert frame["smoothness"][0] == pytest.approx(eigenvalues.max() / 1e4, rel=0.02)
 
 
+@pytest.mark.slow
 def test_the_report_has_all_points_and_those_after_the_first(tmp_path):
     store = experiments.run(small(), "smoke", tmp_path, jobs=1)
     assert store.missing(small().runs("smoke")) == []

@@ -64,6 +64,7 @@ def test_histories(done):
     assert (frame["seconds"] > 0).all()
 
 
+@pytest.mark.slow
 def test_a_further_run_does_nothing_and_the_report_is_repeatable(done):
     output, store = done
     before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
@@ -78,6 +79,7 @@ def test_a_further_run_does_nothing_and_the_report_is_repeatable(done):
         assert part in text
 
 
+@pytest.mark.slow
 def test_chosen_methods_and_seeds(tmp_path):
     store = experiments.run(small(), "smoke", tmp_path, jobs=1, methods=["SGD", "iHGD"], seeds=1)
     frame = store.read(small().runs("smoke"))
@@ -117,6 +119,7 @@ def test_two_processes_write_to_one_store(tmp_path, done):
     assert_frame_equal(without_clock(store.read(everything)), without_clock(done[1].read(everything)), check_exact=True)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_ends_and_counts_as_infinite(tmp_path):
     experiment = dataclasses.replace(small(), settings={}, readings={}, options={**small().options, "preprocessing": "unit"},
                                      presets={"smoke": ImagePreset(starts=[1], epochs=3, examples=300)})  # fmt: skip
@@ -141,6 +144,7 @@ def test_means_and_confidence_intervals():
     assert (two["low"], two["middle"], two["high"]) == (7.0, 7.0, 7.0)
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path, monkeypatch):
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)
