@@ -919,6 +919,16 @@ def test_the_last_norm_is_that_of_clipping(scope, path, order):
         optimizer.last_grad_norm  # noqa: B018
 
 
+@pytest.mark.parametrize("foreach", [None, False, True])
+def test_a_step_that_a_scaler_skips_has_a_norm_that_is_not_finite(foreach):
+    p = torch.ones(3, requires_grad=True)
+    optimizer, scaler = IHGD([p], lr=0.1, momentum=0.9, foreach=foreach), torch.amp.GradScaler("cpu")
+    scaler.scale(1e38 * p.sum()).backward()
+    scaler.step(optimizer)
+    assert p.equal(torch.ones(3))
+    assert not optimizer.last_grad_norm.isfinite()
+
+
 def test_a_step_that_takes_no_norm_has_none_to_tell():
     params = parameters()
     loss(params).backward()

@@ -44,8 +44,8 @@ def step(
         process_group: the processes that hold other parameters of the same vector; see `NPGM.process_group`.
         shared: the lifts of φ of which they take a norm together.
     """
-    if process_group is None and native.takes(batches):
-        return native.step(batches, found_inf)
+    if process_group is None and native.takes(batches) and (found_inf is None or not found_inf.item()):
+        return native.step(batches)
     for device in {batch.parameters[0].device.type for batch in batches}:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):

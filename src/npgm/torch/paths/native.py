@@ -86,10 +86,8 @@ def takes(batches: Sequence[Batch]) -> bool:
     return bool(batches)
 
 
-def step(batches: Sequence[Batch], found_inf: Tensor | None) -> float | None:
+def step(batches: Sequence[Batch]) -> float | None:
     """Measure, factor and move, as `npgm.torch.step` does it."""
-    if found_inf is not None and found_inf.item():
-        return None
     parts, written = [], []
     for batch in batches:
         options = batch.options
