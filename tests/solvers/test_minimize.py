@@ -29,6 +29,7 @@ START = np.array([3.0, -4.0])
     [
         ({"method": "newton"}, ValueError, "unknown method 'newton'; accepted: adgd, adgd_accel, auto, clipped_gd"),
         ({"method": npgm.solvers.gd}, TypeError, "method must be a string"),
+        ({"bounds": [(0.0, 1.0)] * 2}, TypeError, r"has no option 'bounds'; .*; bounds are prox=npgm.proximal.Box"),
         ({"lr": None}, TypeError, "lr must be a real number, not None"),
         ({"maxiter": -1}, ValueError, "maxiter must be at least 0, not -1"),
         ({"maxiter": 1.5}, TypeError, "maxiter must be an integer, not 1.5"),

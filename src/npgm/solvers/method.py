@@ -129,7 +129,8 @@ def build(key: str, options: dict[str, Any]) -> Method:
     accepted = cls.options()
     for name in options:
         if name not in accepted:
-            raise TypeError(f"method {key!r} has no option {name!r}; accepted: {', '.join(accepted)}")
+            instead = "; bounds are prox=npgm.proximal.Box(lower, upper)" if name == "bounds" else ""
+            raise TypeError(f"method {key!r} has no option {name!r}; accepted: {', '.join(accepted)}{instead}")
     for name, default in accepted.items():
         if default is ... and name not in options:
             raise TypeError(f"method {key!r} needs the option {name!r}")
