@@ -11,6 +11,7 @@ from unittest import mock
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 import torch
 
 from npgm import _native
@@ -48,6 +49,12 @@ TORCH = Backend("torch", lambda x: torch.from_numpy(np.array(x)), (torch.float16
 JAX = Backend("jax", jnp.asarray, (jnp.float16, jnp.bfloat16))
 BACKENDS = [NUMPY, TORCH, JAX]
 AUTOGRAD = [TORCH, JAX]
+
+
+def slow_on_jax(*cases: Any) -> list[Any]:
+    """Return backends, or cases that have one, of which those of JAX are slow: it compiles every operation for every shape."""
+    made = [case if isinstance(case, tuple) else (case,) for case in cases]
+    return [pytest.param(*case, marks=[pytest.mark.slow] if JAX in case else []) for case in made]
 
 
 def duals(dtype: type) -> np.ndarray:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import npgm
-from backends import AUTOGRAD, BACKENDS, duals, primals, ulps
+from backends import AUTOGRAD, BACKENDS, duals, primals, slow_on_jax, ulps
 from definitions import DEFINITIONS
 from npgm import kernels
 
@@ -31,6 +31,7 @@ PRIMAL = ["__call__", "gradient"]
 
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+each_autograd = pytest.mark.parametrize("backend", slow_on_jax(*AUTOGRAD), ids=lambda b: b.name)
 
 
 def points(kernel, name, dtype):
@@ -54,7 +55,7 @@ def test_float32_has_full_accuracy_over_its_whole_range(kernel, backend):
 
 
 @each_kernel
-@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+@each_autograd
 def test_every_backend_agrees_with_numpy_in_float64(kernel, backend):
     for name in PRIMAL + DUAL:
         x = points(kernel, name, np.float64)
@@ -63,7 +64,7 @@ def test_every_backend_agrees_with_numpy_in_float64(kernel, backend):
 
 
 @each_kernel
-@each_backend
+@pytest.mark.parametrize("backend", slow_on_jax(*BACKENDS), ids=lambda b: b.name)
 def test_low_precision_is_float32_rounded_once(kernel, backend):
     for name in PRIMAL + DUAL:
         for dtype in backend.low_precision:
@@ -100,7 +101,7 @@ def test_fenchel_young_inequality(kernel, x, y):
 
 
 @each_kernel
-@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+@each_autograd
 def test_derivatives_agree_with_autograd(kernel, backend):
     inside = 0.95 if kernel.radius == np.inf else 0.95 * kernel.radius
     x = np.array([-inside, -0.9 * inside, -0.3 * inside, -1e-8, 0.0, 1e-20, 1e-3 * inside, 0.5 * inside, 0.8 * inside])

@@ -9,15 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import npgm
-from backends import AUTOGRAD, BACKENDS, JAX, TORCH
+from backends import AUTOGRAD, BACKENDS, JAX, TORCH, slow_on_jax
 from npgm import references
 
 each_name = pytest.mark.parametrize("name", references.names())
 FEW = ("-cosh", "-pow", "-huber")  # with libraries that compile every operation for every shape
-each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+each_backend = pytest.mark.parametrize("backend", slow_on_jax(*BACKENDS), ids=lambda b: b.name)
 each_name_and_backend = pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, b) for b in BACKENDS for name in references.names() if b.name != "jax" or name.endswith(FEW)],
+    slow_on_jax(*((name, b) for b in BACKENDS for name in references.names() if b.name != "jax" or name.endswith(FEW))),
     ids=lambda value: getattr(value, "name", value),
 )
 
@@ -61,8 +61,10 @@ def test_fenchel_young_equality_and_inverse(name, y, scale):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, TORCH) for name in references.names()]
-    + [(name, JAX) for name in ("isotropic-cosh", "isotropic-pow", "separable-huber", "spectral-pow")],
+    slow_on_jax(
+        *((name, TORCH) for name in references.names()),
+        *((name, JAX) for name in ("isotropic-cosh", "isotropic-pow", "separable-huber", "spectral-pow")),
+    ),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_hessian_vector_product_agrees_with_autograd(name, backend):
@@ -123,7 +125,9 @@ def test_zero_maps_to_zero_and_nan_stays(name, backend):
 
 @pytest.mark.parametrize(
     ("name", "backend"),
-    [(name, b) for b in BACKENDS for name in references.names() if b.name == "numpy" or name.endswith("-cosh")],
+    slow_on_jax(
+        *((name, b) for b in BACKENDS for name in references.names() if b.name == "numpy" or name.endswith("-cosh"))
+    ),
     ids=lambda value: getattr(value, "name", value),
 )
 def test_a_vector_of_no_entries_is_zero(name, backend):

@@ -11,7 +11,7 @@ import scipy.optimize
 import torch
 
 import npgm
-from backends import JAX, NUMPY, TORCH
+from backends import JAX, NUMPY, TORCH, slow_on_jax
 from npgm.solvers import Status
 
 SOLVERS = sorted(npgm.solvers.registry)
@@ -54,7 +54,8 @@ def test_converges_to_the_minimum(key):
 
 @each_solver
 @pytest.mark.parametrize(
-    ("backend", "dtype"), [(NUMPY, np.float32), (TORCH, np.float32), (TORCH, np.float64), (JAX, np.float32)]
+    ("backend", "dtype"),
+    slow_on_jax((NUMPY, np.float32), (TORCH, np.float32), (TORCH, np.float64), (JAX, np.float32)),
 )
 def test_every_backend_makes_the_same_steps(key, backend, dtype):
     kwargs = {"method": key, "maxiter": 20, "tol": 0.0, "history": True, **options(key)}

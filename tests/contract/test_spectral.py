@@ -8,20 +8,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import npgm
-from backends import AUTOGRAD, BACKENDS, JAX, TORCH
+from backends import AUTOGRAD, BACKENDS, JAX, TORCH, slow_on_jax
 from npgm import kernels
 
 FEW = ("cosh", "pow", "huber")  # with a library that compiles every operation for every shape
-KERNELS_AND_BACKENDS = [
-    (cls(), b) for b in BACKENDS for key, cls in kernels.registry.items() if b.name != "jax" or key in FEW
-]
+KERNELS_AND_BACKENDS = slow_on_jax(
+    *((cls(), b) for b in BACKENDS for key, cls in kernels.registry.items() if b.name != "jax" or key in FEW)
+)
 KERNELS = [cls() for cls in kernels.registry.values()]
 each_kernel = pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 each_kernel_and_backend = pytest.mark.parametrize(
     ("kernel", "backend"), KERNELS_AND_BACKENDS, ids=lambda value: getattr(value, "name", repr(value))
 )
-each_backend = pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
-each_autograd = pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+each_backend = pytest.mark.parametrize("backend", slow_on_jax(*BACKENDS), ids=lambda b: b.name)
+each_autograd = pytest.mark.parametrize("backend", slow_on_jax(*AUTOGRAD), ids=lambda b: b.name)
 SPECTRA = [  # distinct, almost repeated, of low rank, repeated
     ((3, 3), [3.3, 1.0, 0.2]),
     ((4, 3), [2.0, 2.0 * (1 + 1e-9), 1e-3]),
@@ -63,8 +63,10 @@ def test_acts_on_the_singular_values(kernel, seed, rows, columns, size):
 
 @pytest.mark.parametrize(
     ("kernel", "backend", "shape", "values"),
-    [(kernel, TORCH, *spectrum) for kernel in KERNELS for spectrum in SPECTRA]
-    + [(npgm.Cosh(), JAX, *SPECTRA[1]), (npgm.Cosh(), JAX, *SPECTRA[2]), (npgm.Exp(), JAX, *SPECTRA[3])],
+    slow_on_jax(
+        *((kernel, TORCH, *spectrum) for kernel in KERNELS for spectrum in SPECTRA),
+        *((kernel, JAX, *spectrum) for kernel, spectrum in ((npgm.Cosh(), SPECTRA[1]), (npgm.Exp(), SPECTRA[3]))),
+    ),
     ids=lambda value: getattr(value, "name", repr(value)),
 )
 def test_derivatives_are_those_of_autograd_and_of_differences(kernel, backend, shape, values):

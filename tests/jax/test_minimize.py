@@ -27,10 +27,13 @@ CASES = [
     *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key not in ("auto", "proximal")),
     ("npgm", {"lr": 0.2, "momentum": 0.9, "reference": "separable-log"}),
     ("npgm", {"lr": 0.2, "momentum": 0.5, "momentum_order": "before", "scale": "auto"}),
-    ("npgm", {"lr": "auto"}),
-    ("npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}),
-    ("gd", {"lr": "auto"}),
-    pytest.param("auto", {}, marks=pytest.mark.slow),  # to compile
+    # slow to compile
+    pytest.param("npgm", {"lr": "auto"}, marks=pytest.mark.slow),
+    pytest.param(
+        "npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}, marks=pytest.mark.slow
+    ),
+    pytest.param("gd", {"lr": "auto"}, marks=pytest.mark.slow),
+    pytest.param("auto", {}, marks=pytest.mark.slow),
 ]
 
 
@@ -39,7 +42,7 @@ def test_makes_the_steps_of_minimize(method, options):
     assert_the_same(np.float64, 1e-12, {"method": method, **options})
 
 
-@pytest.mark.parametrize("method", ["npgm", "adgd_accel"])
+@pytest.mark.parametrize("method", ["npgm", pytest.param("adgd_accel", marks=pytest.mark.slow)])
 def test_keeps_the_dtype_of_the_start(method):
     assert_the_same(np.float32, 1e-3, {"method": method, "lr": 1e-2})
 
@@ -54,6 +57,7 @@ def assert_the_same(dtype, tolerance, options):
         np.testing.assert_allclose(getattr(got, field), getattr(want, field), rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_under_vmap_each_run_is_its_own():
     starts = jnp.stack([START, 10 * START, 1e-9 * START])
     strengths = jnp.array([1.0, 2.0, 3.0])
@@ -73,6 +77,7 @@ def test_under_vmap_each_run_is_its_own():
     assert together.success.all()
 
 
+@pytest.mark.slow
 def test_a_tree_is_one_vector():
     def of_tree(tree):
         return jaxs(jnp.concatenate([tree["a"].ravel(), tree["b"][None]]))
@@ -110,6 +115,7 @@ def test_a_start_that_is_a_minimum_is_left_alone():
         assert (int(res.nit), bool(res.success)) == (0, True)
 
 
+@pytest.mark.slow
 def test_compiles_once_and_differentiates_forward():
     traces = []
 

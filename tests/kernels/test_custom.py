@@ -13,7 +13,7 @@ import torch
 
 import npgm
 import npgm.optax
-from backends import AUTOGRAD, BACKENDS
+from backends import AUTOGRAD, BACKENDS, slow_on_jax
 from npgm.kernels import FromDual, FromPrimal
 from npgm.torch import NPGM
 
@@ -90,7 +90,7 @@ Y = np.array([-1e4, -40.0, -1.0, -1e-3, 1e-3, 0.4, 3.0, 1e3])
 
 
 @each_pair
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", slow_on_jax(*BACKENDS), ids=lambda b: b.name)
 def test_agrees_with_the_closed_form(own, closed, backend):
     for name, rtol in [
         ("precondition", 1e-14),
@@ -123,7 +123,7 @@ def test_float32_preconditioner_has_full_accuracy(own, closed):
 
 
 @each_pair
-@pytest.mark.parametrize("backend", AUTOGRAD, ids=lambda b: b.name)
+@pytest.mark.parametrize("backend", slow_on_jax(*AUTOGRAD), ids=lambda b: b.name)
 def test_autograd_gives_the_curvature(own, closed, backend):
     y = np.array([-30.0, -1.0, 0.2, 5.0])
     got = backend.derivative(own.precondition, backend.array(y))

@@ -162,6 +162,7 @@ def test_floats_are_within_two_units_in_the_last_place(kernel):
         assert np.isposinf(u[~finite]).all()
 
 
+@pytest.mark.slow
 @each_parameter
 def test_doubles_are_within_two_units_in_the_last_place(kernel):
     y, exact = float64_samples(kernel)
@@ -177,6 +178,7 @@ def test_doubles_are_within_two_units_in_the_last_place(kernel):
     assert np.isposinf(u[~finite]).all()
 
 
+@pytest.mark.slow
 @each_kernel
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_short_numbers_are_rounded_to_the_nearest_but_for_two_in_a_thousand(kernel, dtype):

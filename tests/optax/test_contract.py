@@ -96,6 +96,7 @@ def test_dtypes_and_the_structure_of_the_state_are_kept(make, promotion, dtype):
     assert jax.tree.structure(state) == jax.tree.structure(first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [OPTIMIZERS[name] for name in ("ihgd-before", "ngd-decoupled", "sngd-auto")])
 def test_jit_changes_nothing(make):
     optimizer, params = make(), params_of(jnp.bfloat16)
@@ -167,6 +168,7 @@ def test_a_state_that_was_restored_with_lists_for_tuples(make):
     assert_equal(jax.tree.leaves(after_list), jax.tree.leaves(after))
 
 
+@pytest.mark.slow
 @each_optimizer
 def test_it_maps_over_a_batch_of_models(make):
     optimizer = make()

@@ -52,6 +52,7 @@ def test_is_the_definition_on_the_whole_tree(name):
     assert updates["matrix"].shape == (3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isotropic-pow", "separable-cosh"])
 @pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
 def test_dtype_is_kept_and_computed_in_float32(name, dtype):
@@ -70,6 +71,7 @@ def test_mixed_dtypes_are_one_vector():
     np.testing.assert_allclose(updates["c"], np.arcsinh(13) / 13 * 12, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_norms_that_would_overflow_or_underflow():
     phi = npgm.reference("isotropic-cosh")
     for value in (3e38, 1e-30):
@@ -145,6 +147,7 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     assert (momentum is not None) == bool(jax.tree.leaves(state))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [
     {"relative": 0.3, "adjust": "rms", "momentum_order": "before"},
     {"scale": 0.5, "adjust": "aspect", "nesterov": True, "momentum_order": "after"},
@@ -200,6 +203,7 @@ def test_a_second_call_does_not_compile_again():
     assert calls == 1
 
 
+@pytest.mark.slow
 def test_a_schedule_equals_its_constant_and_follows_its_values():
     constant, _ = quadratic(make(0.1, 0.5), 5)
     scheduled, _ = quadratic(make(optax.constant_schedule(0.1), 0.5), 5)
@@ -208,6 +212,7 @@ def test_a_schedule_equals_its_constant_and_follows_its_values():
     np.testing.assert_allclose(flat(stopped), flat(quadratic(make(0.1), 2)[0]), rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [jnp.bfloat16])
 def test_hyperparameters_can_be_injected(dtype):
     injected = optax.inject_hyperparams(make, static_args="reference")(
@@ -220,6 +225,7 @@ def test_hyperparameters_can_be_injected(dtype):
     assert state.hyperparams["momentum"] == 0.5
 
 
+@pytest.mark.slow
 def test_works_under_multi_steps():
     optimizer = optax.MultiSteps(make(0.1, 0.9), every_k_schedule=2)
     params = tree(0)

@@ -104,6 +104,7 @@ def test_what_nesterov_looks_at_is_what_is_measured():
         np.testing.assert_allclose(before - parameter.detach().numpy(), u, rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
 def test_is_what_optax_does(name):
     jax = pytest.importorskip("jax")

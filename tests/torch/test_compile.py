@@ -13,6 +13,7 @@ from npgm.torch import NPGM
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated"),  # of torch's own import of inductor
 ]
+slow = pytest.mark.slow
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 
 
@@ -49,9 +50,9 @@ def frames(backend, lr, compiled_calls=5, **options):
     [
         ({"reference": "isotropic-cosh", "weight_decay": 0.1}, False),
         ({"reference": "separable-log", "weight_decay": 0.1, "decoupled_weight_decay": True}, True),
-        ({"reference": "isotropic-log", "scope": "tensor", "nonfinite": "skip"}, False),
-        ({"reference": "isotropic-log", "scale": "auto"}, True),
-        ({"reference": "separable-log", "scale": "auto", "nonfinite": "skip"}, False),
+        pytest.param({"reference": "isotropic-log", "scope": "tensor", "nonfinite": "skip"}, False, marks=slow),
+        pytest.param({"reference": "isotropic-log", "scale": "auto"}, True, marks=slow),
+        pytest.param({"reference": "separable-log", "scale": "auto", "nonfinite": "skip"}, False, marks=slow),
     ],
     ids=str,
 )
@@ -59,6 +60,7 @@ def test_a_tensor_learning_rate_compiles_once(options, foreach):
     assert frames("eager", torch.tensor(0.1), foreach=foreach, **options) == 1
 
 
+@slow
 @pytest.mark.parametrize(("foreach", "scale"), [(False, 1.0), (True, "auto")])
 def test_a_float_learning_rate_compiles_twice(foreach, scale):
     """A constant first, and then a symbol."""
@@ -66,13 +68,12 @@ def test_a_float_learning_rate_compiles_twice(foreach, scale):
 
 
 @needs_compiler
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize(
     ("reference", "foreach", "scale", "lr", "compiled"),
     [
         ("separable-log", True, 1.0, 0.1, 2),
         ("isotropic-cosh", True, "auto", torch.tensor(0.1), 1),
-        ("separable-log", False, "auto", torch.tensor(0.1), 1),
     ],
 )
 def test_inductor(reference, foreach, scale, lr, compiled):
@@ -81,7 +82,7 @@ def test_inductor(reference, foreach, scale, lr, compiled):
 
 
 @needs_compiler
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize(
     ("reference", "options", "lr", "compiled"),
     [
@@ -96,7 +97,7 @@ def test_inductor_calls_the_fused_steps(reference, options, lr, compiled):
 
 
 @needs_compiler
-@pytest.mark.slow
+@slow
 @pytest.mark.parametrize("backend", ["eager", "inductor"])
 def test_the_fused_step_itself_is_one_graph(backend):
     """As torch's are that are not fused; the wrapper that it puts around each step breaks the graph for all of them."""

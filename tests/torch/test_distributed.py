@@ -16,6 +16,8 @@ from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_di
 
 import parallel
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(parallel.__file__)
 
 

@@ -992,6 +992,7 @@ import npgm.torch
     assert "npgm.torch needs PyTorch: pip install 'npgm[torch]'" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     code = "from torch.optim import Optimizer; del Optimizer._cuda_graph_capture_health_check; import npgm.torch"
     assert not python(code).stderr

@@ -138,6 +138,7 @@ OF_THE_NORM = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [("isotropic-cosh", options) for options in OF_THE_NORM]
@@ -178,6 +179,7 @@ def test_momentum_may_be_of_float32(dtype):
     assert_close(got[1], want[1], torch.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
 def test_every_size_and_place_in_memory(name, dtype):
@@ -206,6 +208,7 @@ def test_every_size_and_place_in_memory(name, dtype):
         assert torch.equal(memory, before), "nothing outside of the tensors is written"
 
 
+@pytest.mark.slow
 def test_many_tensors_are_one_launch_and_one_table(launches):
     shapes = [(1 + i % 7,) for i in range(50)]
     params = [p.requires_grad_() for p in tensors(shapes, torch.float32)]
@@ -271,6 +274,7 @@ def precondition(kernel, y, scale=1.0):
     return u
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_preconditioners_are_within_five_units_in_the_last_place(kernel, dtype):
@@ -284,6 +288,7 @@ def test_preconditioners_are_within_five_units_in_the_last_place(kernel, dtype):
         assert error.max() <= 5.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_special_values_and_scales(kernel, dtype):
@@ -300,6 +305,7 @@ def test_special_values_and_scales(kernel, dtype):
     assert torch.isfinite(beyond).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1.0, "tiny", "huge"])
 @pytest.mark.parametrize("decay", [0.0, 0.25])
@@ -412,6 +418,7 @@ def test_nothing_at_all_is_a_step_too(launches):
     assert launches()["combine"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [False, True])
 def test_the_operators_meet_the_contract_of_torch(before):
     params, gradients, momentum = (tensors([(4,), (2, 3)], torch.float32, seed) for seed in range(3))
