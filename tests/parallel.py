@@ -172,18 +172,18 @@ FORMS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-EVERY = ("fsdp", "tp", "zero")
+EVERY = list(RUNS)
 FEW = ["isotropic", "separable", "group", "spectral-before", "auto-separable-global"]
+CASES = {
+    2: {"ddp": FEW, "fsdp": EVERY, "fsdp-some": FEW, "tp": EVERY, "zero": EVERY},
+    4: {"fsdp": FEW, "hsdp": FEW, "tp": FEW, "fsdp-tp": FEW, "zero": FEW},
+}
+"""The runs by the number of processes and the form: all of them under FSDP, tensor parallelism and ZeRO."""
 
 
 def cases(world: int) -> list[tuple[str, str]]:
-    """A few runs in every form, and on two processes all of them where parameters are shards, partial or elsewhere."""
-    return [
-        (form, name)
-        for form in (*FORMS, "zero")
-        for name in (RUNS if form in EVERY and world == 2 else FEW)
-        if (form, name) != ("zero", "group")  # which is refused
-    ]
+    every = [(form, name) for form, names in CASES[world].items() for name in names]
+    return [case for case in every if case != ("zero", "group")]  # which is refused
 
 
 def full(net: nn.Module) -> list[Tensor]:
