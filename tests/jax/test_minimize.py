@@ -109,6 +109,7 @@ def test_what_is_not_finite_ends_a_run_at_the_last_point_that_was():
     assert not at_start.success
 
 
+@pytest.mark.slow
 def test_a_start_that_is_a_minimum_is_left_alone():
     for method in ("npgm", "adgd"):  # of which the second has no state until its first step
         res = npgm.jax.minimize(jaxs, jnp.zeros(3), method=method, lr=0.1)

@@ -84,27 +84,29 @@ def test_one_outlier_does_not_take_the_scale_along(name):
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
-@pytest.mark.parametrize("size", [1e-37, 1e37])
-def test_the_ends_of_the_range(name, size):
+def test_the_ends_of_the_range(name):
     follow = scale_by_preconditioner(name, "auto")
     ones = [jnp.array([1.0, -2.0], jnp.float32), jnp.array([2.0], jnp.float32)]
-    got = list(updates_of(follow, [[size * leaf for leaf in ones]] * 3, jnp.float32))
-    for updates, expected in zip(got, updates_of(follow, [ones] * 3, jnp.float32), strict=True):
-        for a, b in zip(updates, expected, strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6)
+    want = list(updates_of(follow, [ones] * 3, jnp.float32))
+    for size in (1e-37, 1e37):
+        got = updates_of(follow, [[size * leaf for leaf in ones]] * 3, jnp.float32)
+        for updates, expected in zip(got, want, strict=True):
+            for a, b in zip(updates, expected, strict=True):
+                np.testing.assert_allclose(a, b, rtol=1e-6)
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
-def test_what_is_not_finite_leaves_the_scale_alone(name, bad):
+def test_what_is_not_finite_leaves_the_scale_alone(name):
     follow = scale_by_preconditioner(name, "auto")
-    good, worse = [jnp.array([1.0, 2.0])], [jnp.array([bad, 1.0])]
-    state = follow.init(good)
-    for gradient in (worse, good, worse):
-        updates, state = follow.update(gradient, state)
-        assert (gradient is good) == np.isfinite(updates[0]).all() or name == "separable-log"
-    _, want = follow.update(good, follow.init(good))
-    jax.tree.map(np.testing.assert_array_equal, state, want)
+    update = jax.jit(follow.update)
+    for bad in (np.nan, np.inf):
+        good, worse = [jnp.array([1.0, 2.0])], [jnp.array([bad, 1.0])]
+        state = follow.init(good)
+        for gradient in (worse, good, worse):
+            updates, state = update(gradient, state)
+            assert (gradient is good) == np.isfinite(updates[0]).all() or name == "separable-log"
+        _, want = update(good, follow.init(good))
+        jax.tree.map(np.testing.assert_array_equal, state, want)
 
 
 def test_zeros_do_not_move_and_say_nothing_of_the_scale():
