@@ -241,11 +241,31 @@ def test_errors_come_before_any_step(options, error, message):
     assert len(calls) <= 1
 
 
-def test_certificates_refuse_a_run_with_prox():
-    run = npgm.minimize(squares, np.zeros(12), prox=proximal.L1(0.5), history=True)
+def test_certificates_of_the_smooth_theorems_refuse_a_run_with_prox():
+    run = npgm.minimize(squares, np.zeros(12), prox=proximal.L1(0.5), lr=1e-3, reference="separable-quad", history=True)
     for report in (
         certify.auto(run.history, minimum=0.0),
         certify.deterministic(run.history, smoothness=1e3, minimum=0.0),
     ):
         assert report.verdict == "undecided"
         assert all("a function g beside f" in reason for reason in report.refused.values())
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": "backtracking"}], ids=str)
+def test_the_decrease_of_a_bound_certifies_a_run_with_prox(options):
+    g = proximal.L1(0.5)
+    history = npgm.minimize(squares, np.zeros(12), prox=g, tol=1e-8, history=True, **options).history
+    taken, delta = history["taken"], history["lr"] * history["decrease"]
+    assert (delta[taken] >= 0.0).all()
+    # the first step, from its definition: without momentum, as the base step of any rule is
+    phi = npgm.reference("separable-cosh", scale=0.1 * np.sqrt(np.mean(squares(np.zeros(12))[1] ** 2)))
+    gamma, u = history["lr"][0], phi.precondition(squares(np.zeros(12))[1])
+    z = g.step(phi, -gamma * u, np.asarray(gamma), (0,))
+    assert delta[0] == pytest.approx(gamma * phi(u) - g(z) - gamma * phi(u + z / gamma), rel=1e-6)
+    result = certify.auto(history, minimum=0.0)
+    assert [certificate.bound.theorem for certificate in result.certificates] == ["Nonmonotone descent"]
+    assert result.holds
+    steps = history["fun"][:-1][taken[:-1]], history["fun"][1:][taken[:-1]], delta[:-1][taken[:-1]]
+    if options:  # each step decreases f + g by all of Δ
+        assert (steps[1] <= steps[0] - steps[2] + 1e-11).all()
+        assert certify.auto(history, minimum=0.0, decrease=1.0, window=1).holds

@@ -43,6 +43,10 @@ class CompositeIterate:
     def stepsize(self) -> Floats | float:
         return self.smooth.stepsize
 
+    @property
+    def decrease(self) -> Floats | None:
+        return None if isinstance(self.stepsize, float) else to_host(self.smooth.state.decrease[:, 0])
+
     def advance(self, running: Bools | None) -> Bools | None:
         failed = self.smooth.advance(running)
         moved = np.ones(self.f.size, dtype=np.bool_) if running is None else running.copy()

@@ -23,7 +23,9 @@ class History(dict[str, Any]):
     Args:
         arrays: "fun", "grad_norm", "stationarity" and "seconds" at each iterate; "lr", the γ of the step from there,
             and "taken", whether it was, which is not so where a rule for the stepsize rejected it. After the end of a
-            run these are NaN and False. For Algorithm 1 with momentum also "momentum", which is φ(m^{k-1}).
+            run these are NaN and False. For Algorithm 1 with momentum also "momentum", which is φ(m^{k-1}); with
+            ``prox`` and a rule for the stepsize "decrease", which is Δ/γ at each iterate with the γ of the step from
+            there (docs/theory.md).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
     """
@@ -40,6 +42,7 @@ class Recorder:
         self.xp, self.method, self.phi, self.scales = xp, method, method.measure, scales
         self.lr: list[Floats] = []
         self.taken: list[Bools | None] = []
+        self.decrease: list[Floats] = []
         self.fun: list[Floats] = []
         self.grad_norm: list[Floats] = []
         self.seconds: list[float] = []
@@ -59,6 +62,8 @@ class Recorder:
         if len(self.fun) > 1:
             self.lr.append(np.array(iterate.stepsize))
             self.taken.append(None if iterate.taken is None else iterate.taken.copy())
+            if (decrease := iterate.decrease) is not None:
+                self.decrease.append(decrease)
         if not isinstance(self.phi, Isotropic):
             self.gradients.append(self.xp.asarray(iterate.grad, copy=True))
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
@@ -78,6 +83,10 @@ class Recorder:
             lr[k] = np.where(nit > k, gamma, np.nan)
             taken[k] = (nit > k) & (True if step is None else step)
         runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure, "lr": lr, "taken": taken}
+        if self.decrease:
+            runs["decrease"] = np.full(grad_norm.shape, np.nan)
+            for k, decrease in enumerate(self.decrease):
+                runs["decrease"][k] = np.where(nit > k, decrease, np.nan)
         if self.momentum:
             runs["momentum"] = np.array(self.momentum)
         if not batch:

@@ -48,6 +48,10 @@ class Iterate(Protocol):
     def stepsize(self) -> Floats | float:
         """The γ of the last step, of shape (runs,) or one for all."""
 
+    @property
+    def decrease(self) -> Floats | None:
+        """What the last step took at least off a bound of f + g, over γ, were it without momentum; None without a g."""
+
     def advance(self, running: Bools | None) -> Bools | None:
         """Take a step in the runs where ``running`` holds, None for all, and evaluate the objective at all points.
 
@@ -82,6 +86,7 @@ class ArrayIterate:
     f: Floats
     grad_norm: Floats
     least: float
+    decrease: Floats | None = None
 
     def __init__(self, objective: Objective, method: Method) -> None:
         self.objective, self.method, self.xp = objective, method, objective.xp

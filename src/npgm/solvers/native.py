@@ -50,6 +50,7 @@ class NativeIterate:
 
     taken: Bools | None
     stepsize: Floats | float
+    decrease: Floats | None = None
 
     def __init__(self, objective: Objective, method: Method, stepper: Any) -> None:
         self.objective, self.stepper = objective, stepper

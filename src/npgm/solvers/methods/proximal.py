@@ -25,6 +25,8 @@ class State(NamedTuple):
     along: Any
     rule: Any
     last: Array
+    lr: Array
+    """The γ of the step that is being tried."""
     g: Array
     """g at the present points."""
     step: Array
@@ -117,7 +119,7 @@ class Proximal(Method):
             raise ValueError(f"{self.prox!r} is not finite at x0; start for example at prox.prox(x0, 1.0)")
         rule = self.rule.init(xp, start._replace(f=start.f + g), self.direction, along, self.momentum)
         none, zero = xp.zeros_like(start.x), xp.zeros_like(start.f)
-        return State(along, rule, none, g, none, none, zero, g, none)
+        return State(along, rule, none, rule.lr, g, none, none, zero, g, none)
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         along, direction = state.along, self.direction
@@ -138,7 +140,7 @@ class Proximal(Method):
         before, after = direction.value(xp, u, along), direction.value(xp, u + (z - here.x) / lr, along)
         rounding = 16.0 * float(xp.finfo(x.dtype).eps) * (before + (xp.abs(state.g) + xp.abs(at_z)) / lr)
         decrease = (state.g - at_z) / lr + before - after - rounding
-        return x, state._replace(decrease=xp.clip(decrease, 0.0, None))
+        return x, state._replace(lr=state.rule.lr, decrease=xp.clip(decrease, 0.0, None))
 
     @property
     def judges(self) -> bool:
@@ -155,7 +157,7 @@ class Proximal(Method):
         )
 
     def stepsize(self, state: State) -> Array | float:
-        return self.lr if isinstance(self.lr, float) else state.rule.lr
+        return self.lr if isinstance(self.lr, float) else state.lr
 
     def _g(self, xp: Namespace, x: Array) -> Array:
         """Return g of each run, of shape (runs, 1)."""

@@ -27,11 +27,12 @@ def auto(
 
     Two bounds. The variable form of Theorem 2.2 is that of ``lr="backtracking"`` with β < 1/2, whose test every step
     has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose
-    steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history.
+    steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history. With
+    ``prox`` and a rule for the stepsize, f is f + g, and S_k the "decrease" of the history, Δ_k/γ_k.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
-            step from each iterate, and "taken", whether it was.
+            step from each iterate, and "taken", whether it was; with ``prox`` also "decrease".
         minimum: inf f, or a lower bound of it.
         window: W; by default the least, up to that of the rule, else 10, with which each step passes.
         decrease: σ; by default that of the rule, else 0.1.
@@ -45,7 +46,8 @@ def auto(
     rule: Any = history.method.lr
     windows = range(1, getattr(rule, "window", 10) + 1) if window is None else [window]
     sigma = getattr(rule, "decrease", 0.1) if decrease is None else decrease
-    fun, measure = series(history, "fun"), series(history, "stationarity")
+    composite = "decrease" in history
+    fun, measure = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
     stepsizes, taken = _steps(history, fun.size)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     D0 = float(gap_above(fun, minimum)[0]) + rho
@@ -55,6 +57,7 @@ def auto(
 
     def variable() -> Bound:
         name = "Theorem 2.2, variable stepsizes"
+        smooth(name, history)
         if getattr(rule, "key", None) != "backtracking":
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
         momentum = getattr(history.method, "momentum", 0.0)
@@ -64,6 +67,8 @@ def auto(
 
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"
+        if not composite:
+            smooth(name, history)
         if not np.isfinite(gammas).all():
             raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
         for W in windows:
@@ -90,7 +95,6 @@ def auto(
     def assume(theorem: str) -> None:
         if not gammas.size:
             raise AssumptionError(theorem, "a step", "none was taken")
-        smooth(theorem, history)
 
     return report(trials, observe, assume)
 
