@@ -186,10 +186,10 @@ def _basin(experiment: Experiment, basin: pl.DataFrame) -> str:
             continue
         times, last = runs["times"].to_numpy(), runs["last"].to_numpy()
         near = times[last <= last.min() + figures.NEAR]
-        width = f"{near.max() / near.min():g}"
+        width = f"{near.max() / near.min():.3g}"
         at_edge = near.min() == times[0] or near.max() == times[-1]
         rows.append(
-            (label, f"{last.min():.4g}", f"{times[last.argmin()]:g}", f"at least {width}" if at_edge else width)
+            (label, f"{last.min():.4g}", f"{times[last.argmin()]:.3g}", f"at least {width}" if at_edge else width)
         )
     return table(("method", f"least {experiment.symbols[experiment.measure]}", "at times γ", "range"), rows)
 
