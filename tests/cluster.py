@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import time
 from collections.abc import Iterator
@@ -54,8 +55,6 @@ def _schedule(address: str, failures: int) -> None:
 
 
 def _work(address: str, folder: Path, nthreads: int) -> None:
-    import os
-
     os.environ |= {"NPGM_CACHE": str(folder), "OMP_NUM_THREADS": "1"}
     with dask.config.set({"distributed.worker.profile.enabled": False}):
         asyncio.run(

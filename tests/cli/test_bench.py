@@ -7,12 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+import commands
 from npgm.bench import runner
 from npgm.bench.cases import PRESETS, SETS, Layout, Preset
 from npgm.bench.contenders import contenders
-from npgm.cli import app
 
 
 @pytest.fixture
@@ -27,19 +26,18 @@ def quick_estimates(monkeypatch):
     monkeypatch.setattr(runner, "_TENSORS", 3)
 
 
-def invoke(*arguments):
-    return CliRunner(env={"COLUMNS": "80"}).invoke(app, ["bench", *map(str, arguments)])
+def bench(*arguments, status=0):
+    return commands.npgm("bench", *arguments, status=status, columns=80)
 
 
 @pytest.mark.slow
 def test_bench_prints_and_writes(tiny, tmp_path):
     paths = {"--json": tmp_path / "a" / "bench.json", "--plot": tmp_path / "b" / "bench.svg"}
-    done = invoke(
+    printed = bench(
         "--dtypes", "float32", "--threads", 1, "--device", "cpu", *(x for pair in paths.items() for x in pair)
     )  # fmt: skip
-    assert done.exit_code == 0, done.output
-    assert "tiny, float32, 1 thread" in done.output
-    assert "ratios are as aimed at" in done.output
+    assert "tiny, float32, 1 thread" in printed
+    assert "ratios are as aimed at" in printed
     content = json.loads(paths["--json"].read_text())
     assert [entry["parameters"] for entry in content["layouts"] + content["growth"]] == [17, 1000]
     assert "<svg" in paths["--plot"].read_text()
@@ -50,8 +48,7 @@ def test_an_interruption_has_its_exit_code(tiny, monkeypatch, tmp_path):
         raise KeyboardInterrupt
 
     monkeypatch.setitem(contenders, "memory", interrupt)
-    done = invoke("--no-growth", "--json", tmp_path / "a.json", "--plot", tmp_path / "a.png")
-    assert done.exit_code == 130
+    bench("--no-growth", "--json", tmp_path / "a.json", "--plot", tmp_path / "a.png", status=130)
     assert json.loads((tmp_path / "a.json").read_text())["layouts"] == []
     assert not (tmp_path / "a.png").exists()
 
@@ -72,7 +69,7 @@ def test_an_interruption_has_its_exit_code(tiny, monkeypatch, tmp_path):
 )
 def test_bad_arguments_exit_with_2(arguments, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert invoke(*arguments).exit_code == 2
+    bench(*arguments, status=2)
     assert not list(tmp_path.iterdir())
 
 

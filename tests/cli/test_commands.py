@@ -5,30 +5,25 @@ import subprocess
 import sys
 
 import pytest
-from typer.testing import CliRunner
 
+import commands
 from npgm import __version__
-from npgm.cli import app
 from npgm.data import registry
 
 
 def test_a_report_of_nothing_is_refused_and_makes_no_folder(tmp_path):
-    done = CliRunner().invoke(app, ["report", "mnist", "--output", str(tmp_path / "typo")])
-    assert done.exit_code == 2
-    assert "holds no results of mnist" in done.output
+    assert "holds no results of mnist" in commands.refused("report", "mnist", "--output", tmp_path / "typo")
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("arguments", [["-h"], ["report", "-h"], ["data", "-h"]])
 def test_help_has_a_short_name(arguments):
-    done = CliRunner().invoke(app, arguments)
-    assert done.exit_code == 0
-    assert "Usage" in done.output
+    assert "Usage" in commands.npgm(*arguments)
 
 
 def test_the_version_and_the_data_sets_are_told():
-    assert CliRunner().invoke(app, ["--version"]).output == f"npgm {__version__}\n"
-    told = CliRunner().invoke(app, ["data", "list"]).output
+    assert commands.npgm("--version") == f"npgm {__version__}\n"
+    told = commands.npgm("data", "list")
     assert all(name in told for name in registry)
 
 

@@ -4,34 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
+import commands
 import npgm
-from npgm.cli import app
 from npgm.experiments import certification
 from npgm.experiments.certification import certify_problem
 from npgm.problems import registry
 
 
-def words(result):
-    """Return what a command printed, whatever the width of its lines."""
-    return " ".join(result.output.split())
-
-
-def invoke(*arguments):
-    return CliRunner(env={"COLUMNS": "180"}).invoke(app, [str(argument) for argument in arguments])
-
-
 def test_kernels_lists_and_draws_every_one(tmp_path):
-    result = invoke("kernels", "--plot", tmp_path / "kernels.svg")
-    assert result.exit_code == 0
-    assert all(key in result.output for key in npgm.kernels.registry)
+    printed = commands.npgm("kernels", "--plot", tmp_path / "kernels.svg")
+    assert all(key in printed for key in npgm.kernels.registry)
     assert (tmp_path / "kernels.svg").read_text().count("<path") > 2 * len(npgm.kernels.registry)
 
 
 def test_kernels_says_why_it_cannot_draw(tmp_path):
-    result = invoke("kernels", "--plot", tmp_path / "nowhere" / "kernels.png")
-    assert result.exit_code == 2
+    commands.npgm("kernels", "--plot", tmp_path / "nowhere" / "kernels.png", status=2)
 
 
 @pytest.mark.parametrize("problem", sorted(registry))
@@ -39,17 +27,15 @@ def test_certify_holds_on_every_problem(problem):
     reference = {"cosh": "separable-log", "cosh-sum": "separable-cosh", "exp-square": "isotropic-log"}.get(
         problem, "isotropic-cosh"
     )
-    result = invoke("certify", problem, "--reference", reference, "--maxiter", 60)
-    assert result.exit_code == 0, result.output
-    assert "Theorem 2.2" in result.output
-    assert "NO" not in result.output
-    assert "along the run: holds" in result.output
+    printed = commands.npgm("certify", problem, "--reference", reference, "--maxiter", 60)
+    assert "Theorem 2.2" in printed
+    assert "NO" not in printed
+    assert "along the run: holds" in printed
 
 
 def test_certify_with_momentum_and_a_plot(tmp_path):
-    result = invoke("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.svg")
-    assert result.exit_code == 0
-    assert "Theorem 2.7," in result.output
+    printed = commands.npgm("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.svg")
+    assert "Theorem 2.7," in printed
     assert "prefers-color-scheme" in (tmp_path / "certificate.svg").read_text()
 
 
@@ -63,31 +49,27 @@ def test_certify_with_momentum_and_a_plot(tmp_path):
 )
 def test_certify_stochastic_runs(arguments, theorems, tmp_path):
     plot = tmp_path / "certificate.png"
-    result = invoke("certify", *arguments, "--stochastic", "--maxiter", 48, "--seeds", 6, "--plot", plot)
-    assert result.exit_code == 0, result.output
-    assert "NO" not in result.output
+    printed = commands.npgm("certify", *arguments, "--stochastic", "--maxiter", 48, "--seeds", 6, "--plot", plot)
+    assert "NO" not in printed
     for theorem in ("3.1", "3.4", "3.5"):
-        assert (f"Theorem {theorem} " in result.output.split("•")[0]) == (theorem in theorems)
+        assert (f"Theorem {theorem} " in printed.split("•")[0]) == (theorem in theorems)
     assert plot.stat().st_size > 10_000
 
 
 def test_certify_refuses_what_no_stochastic_theorem_is_about():
-    result = invoke("certify", "cosh", "--reference", "isotropic-log", "--stochastic", "--maxiter", 5)
-    assert result.exit_code == 1
-    assert "Proposition 3.2 does not apply" in result.output
-    assert "bounded domain" in words(result)
-    result = invoke("certify", "cosh-sum", "--stochastic", "--seeds", 1, "--maxiter", 5)
-    assert result.exit_code == 1
-    assert "two seeds at least" in result.output
+    printed = commands.npgm("certify", "cosh", "--reference", "isotropic-log", "--stochastic", "--maxiter", 5, status=1)
+    assert "Proposition 3.2 does not apply" in printed
+    assert "bounded domain" in " ".join(printed.split())
+    printed = commands.npgm("certify", "cosh-sum", "--stochastic", "--seeds", 1, "--maxiter", 5, status=1)
+    assert "two seeds at least" in printed
 
 
 def test_noise_shows_example_3_3(tmp_path):
-    result = invoke("noise", "two-quadratics", "--plot", tmp_path / "noise.svg")
-    assert result.exit_code == 0, result.output
-    assert result.output.count("6.28") == 3  # bounded, where the variance grows a thousandfold
-    assert "1.102e+04" in result.output
+    printed = commands.npgm("noise", "two-quadratics", "--plot", tmp_path / "noise.svg")
+    assert printed.count("6.28") == 3  # bounded, where the variance grows a thousandfold
+    assert "1.102e+04" in printed
     assert (tmp_path / "noise.svg").stat().st_size > 10_000
-    assert invoke("noise", "quartic").exit_code == 2
+    commands.npgm("noise", "quartic", status=2)
 
 
 def test_certificates_with_estimated_constants():
@@ -106,17 +88,15 @@ def test_certificates_with_estimated_constants():
 
 @pytest.mark.slow
 def test_certify_phase_retrieval_at_the_size_of_the_paper():
-    result = invoke("certify", "phase-retrieval", "--scale", 1000, "--maxiter", 40)
-    assert result.exit_code == 0, result.output
-    assert "estimated along the run: the certificates are empirical" in words(result)
-    assert invoke("certify", "phase-retrieval", "--stochastic").exit_code == 2
+    printed = commands.npgm("certify", "phase-retrieval", "--scale", 1000, "--maxiter", 40)
+    assert "estimated along the run: the certificates are empirical" in " ".join(printed.split())
+    commands.npgm("certify", "phase-retrieval", "--stochastic", status=2)
 
 
 def test_certify_says_that_no_theorem_applies():
-    result = invoke("certify", "quartic", "--lr", 3)
-    assert result.exit_code == 1
-    assert "No theorem applies" in result.output
-    assert "γ <= 1/L = 0.458243, but γ = 3" in result.output
+    printed = commands.npgm("certify", "quartic", "--lr", 3, status=1)
+    assert "No theorem applies" in printed
+    assert "γ <= 1/L = 0.458243, but γ = 3" in printed
 
 
 @pytest.mark.parametrize(
@@ -135,7 +115,7 @@ def test_certify_says_that_no_theorem_applies():
     ],
 )
 def test_bad_arguments_exit_with_2(arguments):
-    assert invoke("certify", *arguments).exit_code == 2
+    commands.npgm("certify", *arguments, status=2)
 
 
 def test_the_library_call_reports_the_run():
