@@ -73,6 +73,11 @@ def sections(experiment: ContestExperiment, summary: pl.DataFrame, frame: pl.Dat
         "best stepsize on the problem alone."
     )
     yield "## Tuning\n\n" + _tuning(experiment, frame)
+    yield (
+        "## Problems with a function beside f\n\nTheir measure is a subgradient of f + g, which none of these methods "
+        "but the default of `minimize(prox=...)` takes to zero: they have experiments of their own, with methods that "
+        "do. `npgm reproduce composite` runs them."
+    )
 
 
 def _costs(experiment: ContestExperiment, runs: pl.DataFrame) -> dict[str, dict[str, Floats]]:
