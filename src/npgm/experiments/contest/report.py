@@ -74,9 +74,8 @@ def sections(experiment: ContestExperiment, summary: pl.DataFrame, frame: pl.Dat
     )
     yield "## Tuning\n\n" + _tuning(experiment, frame)
     yield (
-        "## Problems with a function beside f\n\nTheir measure is a subgradient of f + g, which none of these methods "
-        "but the default of `minimize(prox=...)` takes to zero: they have experiments of their own, with methods that "
-        "do. `npgm reproduce composite` runs them."
+        "## Problems with a function beside f\n\nTheir measure is a subgradient of f + g, and none of these methods "
+        "finds one: they have experiments of their own, `npgm reproduce composite`."
     )
 
 
