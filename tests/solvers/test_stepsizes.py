@@ -15,6 +15,7 @@ from npgm.problems import MatrixFactorization
 from npgm.solvers import Status
 from npgm.solvers.directions import QuasiNewton
 from npgm.solvers.method import Point
+from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 from npgm.solvers.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("solver_path")
@@ -168,6 +169,12 @@ def test_bad_rules_are_refused():
         npgm.minimize(quartic, np.ones(2), method="nesterov", lr="auto")
     with pytest.raises(ValueError, match="momentum_order='before' needs a number for lr"):
         npgm.minimize(quartic, np.ones(2), lr="auto", momentum_order="before")
+
+
+@pytest.mark.parametrize("options", [{"window": 0}, {"discount": 1.1}, {"safety": 0.0}, {"decrease": 1.0}], ids=str)
+def test_numbers_of_a_rule_are_checked_where_it_is_made(options):
+    with pytest.raises(ValueError, match=f"{min(options)} must"):
+        EdgeOfStability(**options)
 
 
 def test_a_users_own_rule_is_found_by_name():

@@ -118,5 +118,4 @@ class _Largest(Proximable):
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        kept = xp.arange(y.shape[-1]) < self.number
-        return restore(xp.where(kept, y, xp.zeros_like(y)))
+        return restore(xp.concat([y[..., : self.number], xp.zeros_like(y[..., self.number :])], axis=-1))

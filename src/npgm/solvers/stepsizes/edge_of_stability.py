@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from npgm import _validate
 from npgm._array import Array, Namespace, one_if_zero, row_norms
 from npgm.solvers.method import Point
 from npgm.solvers.stepsizes.base import Stepsize, register
@@ -47,10 +48,13 @@ class EdgeOfStability(Stepsize):
     Polyak's form; 1-β times that of `npgm`.
 
     Args:
-        safety: the share of what is stable.
-        discount: what a secant loses each step.
-        window: W.
-        decrease: σ.
+        safety: the share of what is stable, positive.
+        discount: the share of a secant that is kept each step, in [0, 1].
+        window: W >= 1.
+        decrease: σ in [0, 1), positive for the bound to say anything.
+
+    Raises:
+        TypeError, ValueError: if one is not.
     """
 
     key = "auto"
@@ -60,6 +64,12 @@ class EdgeOfStability(Stepsize):
     discount: float = 0.97
     window: int = 20
     decrease: float = 0.1
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "safety", _validate.positive("safety", self.safety))
+        object.__setattr__(self, "discount", _validate.fraction("discount", self.discount, closed=True))
+        object.__setattr__(self, "window", _validate.count("window", self.window, least=1))
+        object.__setattr__(self, "decrease", _validate.fraction("decrease", self.decrease))
 
     def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
         if not 0.0 < direction.curvature_at_zero < float("inf"):
