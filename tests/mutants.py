@@ -33,7 +33,7 @@ MUTANTS = [
     ("solvers/heavy_ball.py", "m += (1.0 - momentum) * u", "m += u", "solvers/test_methods.py"),
     ("solvers/stepsizes/backtracking.py", "trial.direction + trial.step / lr", "trial.direction - trial.step / lr", "solvers/test_stepsizes.py"),
     ("solvers/stepsizes/backtracking.py", "momentum * (state.lr / state.last_lr)", "momentum", "solvers/test_stepsizes.py"),
-    ("solvers/stepsizes/edge_of_stability.py", "self.discount * state.curvature)", "state.curvature)", "solvers/test_stepsizes.py"),
+    ("solvers/stepsizes/edge_of_stability.py", "kept * state.curvature)", "state.curvature)", "solvers/test_stepsizes.py"),
     ("solvers/stepsizes/edge_of_stability.py", "2.0 * lr)\n", "4.0 * lr)\n", "solvers/test_stepsizes.py"),
     ("solvers/methods/proximal.py", "-along * slope", "-slope", "solvers/test_proximal.py"),
     ("_native/pieces.hpp", "std::is_same_v<S, float> ? 5", "std::is_same_v<S, float> ? 4", "native/test_native.py"),
