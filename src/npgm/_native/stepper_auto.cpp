@@ -263,7 +263,8 @@ private:
     std::vector<T> step, last;
     QuasiNewton<T> newton;
     Record window, norms, curvatures, lengths;
-    double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0, curvature = 0.0, sharpest = 0.0;
+    double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0;
+    double curvature = 0.0, sharpest = 0.0;
     double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
     double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
     bool finishing = false, may_settle = true, calmed = false;
