@@ -17,12 +17,15 @@ import torch
 from npgm import _native
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Backend:
     name: str
     array: Callable[[np.ndarray], Any]
     low_precision: tuple[Any, ...]
     """The dtypes below float32."""
+
+    def __repr__(self) -> str:  # without addresses, since processes that share tests compare their names
+        return self.name
 
     def numpy(self, x: Any) -> np.ndarray:
         return np.asarray(x.detach() if self.name == "torch" else x)
