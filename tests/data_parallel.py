@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
-import commands
 import dying
 from npgm import experiments
 from npgm.experiments import ranks
@@ -99,10 +98,3 @@ def run(*folders: Path) -> None:
         run_with_checkpoints(folder)
     experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
     ranks.leave()
-
-
-@record
-def command(*arguments: str) -> None:
-    """Do what the installed program does on a wide terminal."""
-    os.environ["COLUMNS"] = "250"
-    commands.program(*arguments)
