@@ -12,6 +12,7 @@ import torch
 from torch.distributed.elastic.multiprocessing.errors import record
 
 import dying
+import processes
 from npgm import experiments
 from npgm.experiments import ranks
 from npgm.experiments.spec import Resources
@@ -94,7 +95,8 @@ def run(*folders: Path) -> None:
     torch.set_num_threads(1)
     if len(folders) == 1 and os.environ["RANK"] == "0":
         dying.soon(signal.SIGKILL, folders[0] / "mnist" / "runs", {"checkpoint": 1, "parquet": 1})
-    for folder in folders:
-        run_with_checkpoints(folder)
-    experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
-    ranks.leave()
+    with processes.whole_program():
+        for folder in folders:
+            run_with_checkpoints(folder)
+        experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
+        ranks.leave()

@@ -5,9 +5,11 @@ polars is not among it, since it has threads from its import on, which a fork lo
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
@@ -43,4 +45,14 @@ def _make(call: Callable[[], object], output: str, environment: dict[str, str]) 
             os.dup2(file.fileno(), descriptor)
     os.environ.clear()
     os.environ.update(environment)
-    call()
+    with whole_program():
+        call()
+
+
+@contextlib.contextmanager
+def whole_program() -> Iterator[None]:
+    """End the threads, and with them joblib's workers, as a program does: multiprocessing would wait for these first."""
+    try:
+        yield
+    finally:
+        threading._shutdown()
