@@ -21,7 +21,7 @@ MUON = ("muon", {"lr": 0.01, "rest": {"method": "adamw", "lr": 0.002}})
 
 
 def training(network="rnn", **options):
-    given = {"length": 12, "batch_size": 5, "steps": 6, "every": 3, "windows": 7, **options}
+    given = {"length": 12, "batch_size": 5, "steps": 6, "every": 3, "windows": 7, "schedule": "cosine", **options}
     return TextTraining(network=NETWORKS[network], dataset="shakespeare", **given)
 
 
