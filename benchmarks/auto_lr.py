@@ -23,7 +23,7 @@ NORMS = [0.03, 0.06, 0.12, 0.25, 0.5, 1.0]
 METHODS = {"separable-log": ENTRIES, "separable-cosh": ENTRIES, "isotropic-log": NORMS}
 MLP = {"name": "mlp", "widths": [784, 512, 256]}
 RNN = {"name": "rnn", "embedding": 64, "hidden": 128}
-TEXT = {"length": 64, "steps": 300, "every": 300, "windows": 64}
+TEXT = {"length": 64, "steps": 300, "every": 300, "windows": 64, "schedule": "cosine"}
 TASKS: dict[str, tuple[Training, str]] = {
     "MNIST, perceptron": (ImageTraining(MLP, "mnist", batch_size=256, epochs=1), "test_loss"),
     "Shakespeare, recurrent": (TextTraining(RNN, "shakespeare", 8, **TEXT), "validation_loss"),
