@@ -39,7 +39,7 @@ test-oldest:
 	$(PYTHON) tests/oldest.py > build/oldest/constraints.txt
 	$(OLDEST) -m pip install --quiet --constraint build/oldest/constraints.txt \
 		'.[torch,jax]' hypothesis mpmath pytest pytest-randomly
-	$(OLDEST) -m pytest -m 'not slow' tests/contract tests/jax tests/kernels tests/native tests/optax \
+	$(OLDEST) -m pytest tests/contract tests/jax tests/kernels tests/native tests/optax \
 		tests/solvers tests/torch/test_optimizer.py $(ARGS)
 
 lint: .venv/dev

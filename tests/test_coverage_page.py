@@ -41,6 +41,7 @@ def test_every_statement_has_a_row(statement):
     assert any(statement in row.split(" | ")[0] for row in ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.split(" | ")[0])
 def test_what_a_row_names_is_there(row):
     _, package, tests, command = row.split(" | ")

@@ -69,6 +69,7 @@ def test_gpt2_is_that_of_transformers():
     assert sorted(tuple(p.shape) for p in model.parameters()) == sorted(LAYOUTS["gpt2"].shapes)
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_contender_is_timed_in_every_round(dtype):
@@ -134,6 +135,7 @@ def test_a_compiled_step_takes_part_where_there_is_a_compiler():
     assert len(measured.seconds.get(COMPILED, ())) == 2 or measured.left_out[COMPILED]
 
 
+@pytest.mark.slow
 def test_who_cannot_take_part_is_left_out_with_the_reason(monkeypatch, tmp_path):
     def refuse(work):
         raise RuntimeError("no such thing\nat all")
@@ -233,6 +235,7 @@ def test_a_gpu_has_rows_of_its_own():
     assert {"SGDm", "Adam", "sHGDm, foreach", "iHGDm, foreach"} <= measure(plan.layouts[-1]).seconds.keys()
 
 
+@pytest.mark.slow
 def test_a_run_is_printed_and_written(tmp_path):
     plan = runner.Plan([case(), case(dtype="bfloat16")], [case(growing(10)), case(growing(100))])
     results, output = run(plan, tmp_path)
@@ -271,6 +274,7 @@ def test_the_tables_fit_80_columns():
     assert "100,000,000" in stream.getvalue()
 
 
+@pytest.mark.slow
 def test_what_does_not_fit_into_memory_is_skipped(tmp_path):
     huge = Layout("huge", ((10**14,),))
     assert memory(case(huge)) > 10**15
@@ -282,6 +286,7 @@ def test_what_does_not_fit_into_memory_is_skipped(tmp_path):
     assert "huge, float32, 1 thread: skipped, since it needs about" in output.replace("\n", " ")
 
 
+@pytest.mark.slow
 def test_an_interruption_keeps_what_was_measured(monkeypatch, tmp_path):
     def interrupt(work):
         if work.parameters[0].numel() == 99:

@@ -73,6 +73,7 @@ def test_bad_arguments_exit_with_2(arguments, tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_without_torch_it_says_what_to_install():
     code = (
         "import sys\n"

@@ -27,6 +27,7 @@ def test_the_version_and_the_data_sets_are_told():
     assert all(name in told for name in registry)
 
 
+@pytest.mark.slow
 def test_names_are_completed():
     asked = {"_NPGM_COMPLETE": "complete_bash", "COMP_WORDS": "npgm report matrix", "COMP_CWORD": "2"}
     command = [sys.executable, "-c", "from npgm.cli import app; app(prog_name='npgm')"]

@@ -39,6 +39,7 @@ def test_certify_with_momentum_and_a_plot(tmp_path):
     assert "prefers-color-scheme" in (tmp_path / "certificate.svg").read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "theorems"),
     [

@@ -43,6 +43,7 @@ def allowed(backend, name):
     return 24 if backend.name == "jax" else 4
 
 
+@pytest.mark.slow
 @each_kernel
 @each_backend
 def test_float32_has_full_accuracy_over_its_whole_range(kernel, backend):
@@ -92,6 +93,7 @@ def test_fenchel_young_equality_and_inverse(kernel):
     np.testing.assert_allclose(kernel.stationarity(y), kernel(u), rtol=1e-8, atol=1e-300)
 
 
+@pytest.mark.slow
 @each_kernel
 @given(x=st.floats(-20, 20), y=st.floats(-1e6, 1e6))
 def test_fenchel_young_inequality(kernel, x, y):

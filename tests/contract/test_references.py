@@ -98,6 +98,7 @@ def test_backends_agree_with_float64_numpy(name, backend, dtype):
         np.testing.assert_allclose(got, want, rtol=20 * np.finfo(dtype).eps, atol=0)
 
 
+@pytest.mark.slow
 @each_name_and_backend
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.filterwarnings("error")
@@ -168,6 +169,7 @@ def test_axis_makes_the_rest_independent(name):
     near(product, [phi.conjugate_hvp(y[i], x[i]) for i in range(3)], rtol=1e-12)
 
 
+@pytest.mark.slow
 @each_name
 @settings(max_examples=25)
 @given(y=gradients, scale=scales)

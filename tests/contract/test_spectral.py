@@ -44,6 +44,7 @@ def definition(function, y):
     return u * function(s) @ vt
 
 
+@pytest.mark.slow
 @each_kernel
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 5), columns=st.integers(1, 5), size=st.floats(1e-3, 1e3))
@@ -61,6 +62,7 @@ def test_acts_on_the_singular_values(kernel, seed, rows, columns, size):
         np.testing.assert_allclose(phi.gradient(u), y, rtol=0, atol=1e-6 * np.max(np.abs(y)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "backend", "shape", "values"),
     slow_on_jax(

@@ -128,6 +128,7 @@ def test_trajectory_is_the_definition(name, dtype, path):
     assert optimizer.state[params[4]]["momentum_buffer"].is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO)
 @each_path
 @pytest.mark.parametrize(
@@ -152,6 +153,7 @@ def test_trajectory_of_each_option_is_the_definition(name, path, options, same):
     assert_close(params, definition(name, **options), torch.float64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [(name, torch.bfloat16) for name in references.names("isotropic", "separable")]
@@ -197,6 +199,7 @@ def test_complex_parameters_are_pairs_of_reals(name, path):
     assert optimizers[0].state[z]["momentum_buffer"].dtype == torch.complex128
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TWO)
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize(

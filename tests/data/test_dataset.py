@@ -60,6 +60,7 @@ def test_every_local_form_is_read(cache, site_archive, arrays, no_network):
         assert all(np.array_equal(got[name], arrays[name]) for name in arrays)
 
 
+@pytest.mark.slow
 def test_the_cache_needs_no_network_and_heals(cache, site_archive, no_network):
     data.load("movielens-100k", site_archive.parent)
     assert [path.name for path in cache.iterdir()] == ["movielens-100k.npz"]
@@ -117,6 +118,7 @@ def test_failure_lists_what_was_tried(cache, no_network):
         assert part in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["truncated", "changed", "nonsense"])
 def test_damaged_files_are_refused(cache, site_archive, damage):
     if damage == "truncated":

@@ -36,6 +36,7 @@ def test_mnist_is_mnist(mnist):
     assert mnist["train_images"].mean() / 255 == pytest.approx(0.1307, abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["plain", "gz", "torchvision"])
 def test_mnist_from_a_folder(mnist, cache, tmp_path, form):
     folder = tmp_path / "MNIST" / "raw" if form == "torchvision" else tmp_path

@@ -164,6 +164,7 @@ def test_specifications_are_checked():
         dataclasses.replace(small(), settings={"rank": [3]})
 
 
+@pytest.mark.slow
 def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
     experiment = small()
     store = experiments.run(experiment, "smoke", tmp_path, jobs=1)

@@ -96,6 +96,7 @@ def test_networks_are_those_trained_here(tmp_path, cache, address):
     assert not list((cache / "checkpoints").iterdir())
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_report_of_what_the_cluster_computed(tmp_path, address):
     options = ["--preset", "smoke", "--output", str(tmp_path), "--engine", "dask", "--scheduler", address]
     commands.npgm("reproduce", "phase-retrieval", *options)

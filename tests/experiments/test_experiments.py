@@ -189,6 +189,7 @@ def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
     assert "Sharpness" not in report[0].read_text()
 
 
+@pytest.mark.slow
 def test_runs_with_a_nonsmooth_part_are_those_of_minimize(tmp_path):
     preset = SolvingPreset(starts=[2], maxiter=40)
     experiment = dataclasses.replace(

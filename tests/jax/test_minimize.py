@@ -37,6 +37,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "options"), CASES)
 def test_makes_the_steps_of_minimize(method, options):
     assert_the_same(np.float64, 1e-12, {"method": method, **options})

@@ -158,6 +158,7 @@ def test_registered_under_a_name_it_works_in_the_solvers(monkeypatch):
     assert result.success
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["isotropic", "separable"])
 def test_registered_under_a_name_it_works_in_torch_and_optax(monkeypatch, lift):
     monkeypatch.setitem(npgm.kernels.registry, "primal-cosh", PrimalCosh)

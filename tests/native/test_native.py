@@ -150,6 +150,7 @@ def float64_samples(kernel):
         return y, [preconditioner(kernel)(mpmath.mpf(float(v))) for v in y]
 
 
+@pytest.mark.slow
 @each_parameter
 def test_floats_are_within_two_units_in_the_last_place(kernel):
     y, exact = float32_samples(kernel)
@@ -361,6 +362,7 @@ def test_results_are_the_same_for_any_number_of_threads_and_any_place_in_memory(
         np.testing.assert_array_equal(other, seen[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("scale", [1.0, 0.3, 1e-37])
 def test_an_entry_moves_the_same_whatever_is_beside_it(kernel, scale):
@@ -467,6 +469,7 @@ _native.core()
     assert "its file cannot be loaded: undefined symbol: omp_get_wtime" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "momentum"), [pair for pair in MOMENTUM if pair[1]])
 @pytest.mark.parametrize("kernel", [kernels.Cosh(), kernels.Power(3.0), None], ids=repr)
 @pytest.mark.parametrize("decay", [0.0, 0.25])

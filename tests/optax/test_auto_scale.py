@@ -28,6 +28,7 @@ def updates_of(transformation, sequence, dtype=jnp.float64):
         yield updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "scope", "by_tensor", "kappa", "rho"),
     [

@@ -81,6 +81,7 @@ def dtypes(pytree):
     return [leaf.dtype for leaf in jax.tree.leaves(pytree)]
 
 
+@pytest.mark.slow
 @each_optimizer
 @pytest.mark.parametrize("promotion", ["standard", "strict"])
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float64, "mixed"])
@@ -104,6 +105,7 @@ def test_jit_changes_nothing(make):
     assert_equal(got, want, 8 * float(jnp.finfo(jnp.bfloat16).eps))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [OPTIMIZERS[name] for name in ("ihgd-before", "sngd-auto")])
 def test_leaves_that_are_not_arrays_of_jax(make):
     optimizer = make()
@@ -117,6 +119,7 @@ def test_leaves_that_are_not_arrays_of_jax(make):
     np.testing.assert_array_equal(new["b"], want["b"])
 
 
+@pytest.mark.slow
 @each_optimizer
 def test_extra_arguments_pass_through(make):
     assert isinstance(make(), optax.GradientTransformationExtraArgs)
@@ -129,6 +132,7 @@ def test_the_step_can_be_cut_at_a_plateau():
     run(chained, params_of(jnp.float32), update=jax.jit(chained.update), value=jnp.array(1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "scale", "momentum", "weight_decay"),
     [
@@ -182,6 +186,7 @@ def test_it_maps_over_a_batch_of_models(make):
         assert_equal(jax.tree.map(lambda u, i=i: u[i], updates), want)
 
 
+@pytest.mark.slow
 @each_optimizer
 @pytest.mark.parametrize(
     "convert", [np.float32, ml_dtypes.bfloat16, np.array, jnp.array], ids=["float32", "bfloat16", "numpy", "jax"]

@@ -37,6 +37,7 @@ def apply(transformation, gradients, params=None):
     return transformation.update(gradients, transformation.init(gradients), params)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_is_the_definition_on_the_whole_tree(name):
     phi = npgm.reference(name, scale=0.7)
@@ -88,6 +89,7 @@ def test_norms_that_would_overflow_or_underflow():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in FEW if name.endswith(("-cosh", "-pow"))])
 def test_zero_gradients_give_zero_updates(name):
     optimizer, zeros = make(0.1, 0.9, name), {"matrix": jnp.zeros((3, 4)), "empty": jnp.zeros((2, 0))}
@@ -101,6 +103,7 @@ def test_nan_is_not_hidden():
     assert np.isnan(flat(apply(scale_by_preconditioner("separable-cosh"), gradients))).tolist() == [False, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "momentum", "weight_decay"),
     [

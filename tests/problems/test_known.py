@@ -42,6 +42,7 @@ def alike(problem, phi, constants):
 KNOWN = {alike(*case): case for case in reversed([*known()])}.values()  # of several lifts, the isotropic one
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "backend"), [*((p, TORCH) for p in PROBLEMS), *((p, JAX) for p in PROBLEMS[:3])], ids=repr
 )
@@ -54,6 +55,7 @@ def test_derivatives_agree_with_autograd(problem, backend):
     np.testing.assert_allclose(problem.hvp(x, d), hessian @ d, rtol=1e-8)
 
 
+@pytest.mark.slow
 @each_problem
 @pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
 def test_backends_and_batches_agree(problem, backend):
@@ -87,6 +89,7 @@ def along_the_line(problem):
     return problem(x)[1], problem.hvp(x, np.ones_like(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("problem", "phi", "constants"), KNOWN, ids=repr)
 def test_constants_agree_with_a_grid(problem, phi, constants):
     if isinstance(problem, ScalarSum):

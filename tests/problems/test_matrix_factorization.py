@@ -78,6 +78,7 @@ def test_the_optimum_is_attained_by_the_singular_vectors():
     np.testing.assert_allclose(grad, 0.0, atol=1e-13)
 
 
+@pytest.mark.slow
 def test_the_real_ratings(ratings):
     """The numbers that Malitsky and Mishchenko's start gives, and the known optima, on the real data."""
     assert ratings.shape == (943, 1682)

@@ -54,6 +54,7 @@ def point(name: str, size: float, seed: int) -> np.ndarray:
     return FUNCTIONS[name].prox(y, 1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["cosh", "log"])
 @pytest.mark.parametrize(("name", "lift"), PAIRS)
 def test_the_step_satisfies_the_inequality_that_defines_it(name, lift, kernel):
@@ -74,6 +75,7 @@ def test_the_step_satisfies_the_inequality_that_defines_it(name, lift, kernel):
                     assert g(w) >= g(z) + np.sum(p * (w - z)) - 1e-9 * (1.0 + abs(g(z)) + np.abs(p).max() * distance)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lift", ["isotropic", "separable"])
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_against_brute_force(lift, kernel):
@@ -96,6 +98,7 @@ def test_a_quadratic_kernel_makes_the_euclidean_step(name):
         np.testing.assert_allclose(g.step(phi, y, 0.7), g.prox(y, 0.7 / scale), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "lift"), PAIRS)
 def test_points_of_a_batch_are_independent_and_have_their_own_stepsize(name, lift):
     g, phi = FUNCTIONS[name], npgm.reference(f"{lift}-cosh", scale=0.5)
@@ -113,6 +116,7 @@ ONCE = ["l1-separable", "box-separable", "nonnegative-isotropic", "l2-isotropic"
 """Each function that is not of NumPy alone, with one lift: JAX is slow where nothing is compiled."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lift", "backend"),
     [

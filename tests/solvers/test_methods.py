@@ -89,6 +89,7 @@ def test_nesterov_is_the_textbook_recursion():
     np.testing.assert_allclose(run("nesterov", 40, lr=0.02), x, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_nesterov_restarts_where_a_step_goes_uphill():
     curvatures = np.geomspace(1.0, 1e4, 30)
 

@@ -319,6 +319,7 @@ def test_a_divergence_takes_back_one_run_and_no_point_that_is_kept():
         np.testing.assert_array_equal(point, copy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("key", "options"), [(key, each[-1]) for key, each in RULES.items()], ids=str)
 def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key, options):
     n = 200_000

@@ -67,6 +67,7 @@ def is_minimum(fun, g, run):
         assert fun(w)[0] + float(g(w)) >= run.fun + np.sum(run.jac * (w - run.x)) - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("fun", [logistic, squares])
 def test_the_default_ends_at_the_minimum_of_l1_problems(fun, scale):
@@ -77,6 +78,7 @@ def test_the_default_ends_at_the_minimum_of_l1_problems(fun, scale):
     assert (run.x == 0.0).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "lr"),
     [
@@ -128,6 +130,7 @@ def test_the_default_takes_no_step_above_the_last_ten_values(start):
         assert values[k] <= values[max(k - 10, 0) : k].max() * (1.0 + 1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("radius", [0.02, 0.1, 10.0])
 def test_a_box_gives_what_scipy_gives(radius):
     g = proximal.Box(-radius, radius)

@@ -71,6 +71,7 @@ def test_a_stepsize_that_follows_the_curvature_at_most_doubles():
     assert np.max(lr[1:] / lr[:-1]) == 2.0
 
 
+@pytest.mark.slow
 @each_rule
 def test_scaling_f_or_x_changes_nothing(options):
     """Powers of two, so that all numbers scale exactly; φ scales with f where its λ follows the gradient."""

@@ -70,6 +70,7 @@ def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
     assert ("Theorem 2.4, refined" in found) == (constants.pl is not None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("problem", "phi", "constants"), [case for case in KNOWN if isinstance(case[1], npgm.Isotropic)], ids=repr
 )
@@ -172,6 +173,7 @@ def test_no_stochastic_theorem_is_about_momentum():
     assert "β = 0, but β = 0.5" in result.refused["Theorem 3.1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "separable-mix4", "isotropic-exp"])
 def test_stochastic_bounds_hold_over_seeds(name):
     phi = npgm.reference(name, scale=2.0)

@@ -51,6 +51,7 @@ def pairs(fun, phi, L, n, count, spread, rng):
     return x, x + (w - phi.precondition(fun(x)[1], axis=-1)) / L
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0.1, 1.0, 5.0])
 def test_the_descent_inequality_of_hard_clipping(threshold):
     phi, L = bounds.clipping(1.0, 1.0, threshold)
@@ -62,6 +63,7 @@ def test_the_descent_inequality_of_hard_clipping(threshold):
     assert (slack(cosh_sum, phi, 0.6 * L, x, y) < -1e-6).any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "phi", [npgm.Isotropic(npgm.Huber(2.0), scale=1.5), npgm.Separable(npgm.Huber(2.0), scale=1.5)], ids=repr
 )

@@ -31,6 +31,7 @@ def dense(oracle, phi, x):
     return D, np.stack([hvp(unit) for unit in np.eye(x.size)], axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "isotropic-log", "separable-quad"])
 def test_agrees_with_the_dense_decomposition_on_a_network(name):
     model, loss = network()

@@ -55,6 +55,7 @@ def want(name, *, by_tensor, order, beta=0.9, lr=0.1, **numbers):
     return [-lr * sum(parts) for parts in zip(*steps, strict=True)]
 
 
+@pytest.mark.slow
 @each_path
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("scope", ["global", "tensor"])
@@ -127,6 +128,7 @@ def test_is_what_optax_does(name):
         np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED, {"fused": None}], ids=str)
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
 @pytest.mark.parametrize("order", ["after", "before"])

@@ -9,6 +9,7 @@ import npgm
 from npgm import references
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", references.names())
 @pytest.mark.parametrize("shape", [(50_000,), (2, 50_000)])
 def test_reference_functions(name, shape):

@@ -45,6 +45,7 @@ def frames(backend, lr, compiled_calls=5, **options):
     return compiled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "foreach"),
     [

@@ -171,6 +171,7 @@ class NoSynchronisation(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize(
     ("name", "scope", "nonfinite"),
@@ -204,6 +205,7 @@ class NoHost(TorchDispatchMode):
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize(
     ("name", "scope", "scale"),
@@ -232,6 +234,7 @@ class Launches(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "scope", "dtype", "scale"),
     [(name, "global", torch.float32, 1.0) for name in references.names("isotropic", "separable")]
@@ -697,6 +700,7 @@ def test_averaged_models():
     torch.testing.assert_close(average.module.weight.detach(), torch.stack(seen).mean(0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [(name, {}) for name in references.names("isotropic", "separable")]
@@ -998,6 +1002,7 @@ def test_a_later_release_of_torch_may_drop_what_it_has_deprecated():
     assert not python(code).stderr
 
 
+@pytest.mark.slow
 def test_what_torch_keeps_beyond_the_end_is_no_warning():
     code = """
 import sys, torch

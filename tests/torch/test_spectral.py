@@ -32,6 +32,7 @@ def error(got, phi, y):
 # computation
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", KERNELS, ids=repr)
 @pytest.mark.parametrize("shape", [(20, 30), (30, 20), (24, 24), (1, 5), (5, 1)], ids=str)
 @pytest.mark.parametrize("ratio", [1.0, 30.0, 100.0, 1e3, 1e6])
@@ -46,6 +47,7 @@ def test_eigenvalues_give_what_the_singular_values_do(kernel, shape, ratio):
         assert error(single, phi, y.float()) <= (1e-6 + 1e-15 * ratio**2) * size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [npgm.Sqrt(), npgm.Artanh()], ids=repr)
 @pytest.mark.parametrize("ratio", [1e2, 1e3, 1e4])
 def test_small_singular_values_are_not_lost_in_the_squares_of_large_ones(kernel, ratio):
@@ -61,6 +63,7 @@ def test_small_singular_values_are_not_lost_in_the_squares_of_large_ones(kernel,
         assert torch.linalg.matrix_norm(u - want, 2).max() <= 1e-12 + 1e-15 * ratio
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", [npgm.Sqrt(), npgm.LogSquare(), npgm.Artanh()], ids=repr)
 @pytest.mark.parametrize("shape", [(20, 30), (30, 20), (1, 5)], ids=str)
 @pytest.mark.parametrize("ratio", [0.1, 10.0, 100.0])
@@ -96,6 +99,7 @@ def test_the_coefficients_are_those_of_remez_algorithm():
     assert np.count_nonzero(np.diff(signs)) == 3
 
 
+@pytest.mark.slow
 def test_no_matrix_is_too_much():
     rng, phi = np.random.default_rng(0), npgm.Spectral(npgm.Sqrt(), scale=1e-3)
     ys = []

@@ -111,6 +111,7 @@ def test_foreach_matches_forloop(item):
         assert a.stride() == b.stride()
 
 
+@pytest.mark.slow
 @each(LOOP)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64], ids=str)
 def test_mixed_dtype(item, dtype):
@@ -124,6 +125,7 @@ def test_mixed_dtype(item, dtype):
         torch.testing.assert_close(a, b)
 
 
+@pytest.mark.slow
 @each(NOT_DIFFERENTIABLE)
 def test_forloop_goes_right_direction(item):
     for shape in ((10, 5), (5, 10)):  # contiguous, and a view that is not
@@ -144,6 +146,7 @@ def test_forloop_goes_right_direction(item):
         assert (closure().item() > first) == item.kwargs.get("maximize", False)
 
 
+@pytest.mark.slow
 @each(NOT_DIFFERENTIABLE)
 @pytest.mark.parametrize("schedulers", INFO.scheduler_inputs, ids=["StepLR", "ReduceLROnPlateau"])
 def test_param_group_with_lrscheduler_goes_right_direction(item, schedulers):
@@ -184,6 +187,7 @@ def test_tensor_lr(item, foreach, one_element):
         assert a.shape == b.shape
 
 
+@pytest.mark.slow
 @each(NOT_DIFFERENTIABLE)
 @pytest.mark.parametrize("option", ["lr", "weight_decay"])
 def test_param_groups(item, option):
@@ -223,6 +227,7 @@ def test_step_is_noop_when_params_have_no_grad(item):
     assert not optimizer.state
 
 
+@pytest.mark.slow
 @each(ALL)
 @pytest.mark.parametrize("named", [False, True])
 def test_state_dict_deterministic_and_weights_only(item, named):
@@ -258,6 +263,7 @@ def test_can_load_older_state_dict(item):
     run(params, optimizer)
 
 
+@pytest.mark.slow
 @each(LOOP)
 @pytest.mark.parametrize("to", [torch.float64, torch.bfloat16], ids=str)
 def test_load_state_dict_to_another_dtype_and_device(item, to):

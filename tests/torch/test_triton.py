@@ -111,6 +111,7 @@ def assert_close(got, want, dtype):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "shapes"),
     [(name, torch.float32, FEW) for name in ["isotropic-pow", *NAMES]]
@@ -332,6 +333,7 @@ def test_norms_are_the_definition_at_any_size(dtype, size, decay):
             torch.testing.assert_close(q, torch.linalg.vector_norm(y / y.abs().max()), rtol=tolerance, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_norms_of_what_is_not_finite_and_of_very_different_sizes(dtype):
     def norms(gs):
@@ -372,6 +374,7 @@ def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value, nonfinite
     assert torch.isfinite(outcomes[0]).all() == (nonfinite == "skip")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
 @pytest.mark.parametrize("scale", [1e-44, 1e-38, 1.0, 1e38])
 @pytest.mark.parametrize("size", [0.0, 1e-37, 1e-30, 1.0, 3e38])

@@ -54,6 +54,7 @@ def done(tmp_path_factory):
     return output, experiments.run(small(), "smoke", output, jobs=1)
 
 
+@pytest.mark.slow
 def test_histories(done):
     frame = done[1].read(small().runs("smoke"))
     assert frame.columns[:5] == ["k", "seconds", "train_loss", "late_loss", "test_loss"]

@@ -76,6 +76,7 @@ def test_the_loop_is_the_plain_one():
         assert trainer.history[1][f"{part}_accuracy"] == [pytest.approx(accuracy)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("network", "method", "arguments"),
     [("rnn", *CLIPPED), ("rnn", *MUON), ("lstm", "npgm", {"lr": 0.1, "momentum": 0.9}), ("gpt", *MUON)],
@@ -90,6 +91,7 @@ def test_seeds_trained_together_are_those_trained_alone(network, method, argumen
                 assert row[name][i] == pytest.approx(one[name][0], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments"), [CLIPPED, MUON])
 def test_a_run_resumed_in_the_middle_of_a_round_is_the_uninterrupted_one(tmp_path, method, arguments):
     what = training(disturbance="labels")

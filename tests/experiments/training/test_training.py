@@ -38,6 +38,7 @@ def without_clock(history):
     return [{name: value for name, value in row.items() if name != "seconds"} for row in history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments"), METHODS)
 def test_seeds_trained_together_are_those_trained_alone(method, arguments):
     together = trained(MNIST, method, arguments, [0, 3, 1])
@@ -89,6 +90,7 @@ def test_a_resnet_learns_and_evaluates_with_running_statistics():
     assert all(buffer.item() == 4 for name, buffer in buffers.items() if name.endswith("num_batches_tracked"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("training", "method", "arguments"),
     [
@@ -174,6 +176,7 @@ def test_a_data_set_without_images_is_refused():
         Images("movielens-100k")
 
 
+@pytest.mark.slow
 def test_bfloat16_is_near_float32():
     def loss(precision):
         training = ImageTraining(
