@@ -41,12 +41,17 @@ def cluster(folder: Path, *, workers: int = 2, nthreads: int = 1, failures: int 
 
 
 def connected(address: str) -> Client:
+    """Wait for a scheduler to listen; a `Client` that fails to find it can lock up later, when it is collected."""
+    host, port = address.removeprefix("tcp://").split(":")
     end = time.monotonic() + 600
     while True:
         try:
-            return Client(address, timeout=5, set_as_default=False)
+            socket.create_connection((host, int(port))).close()
+            break
         except OSError:
             assert time.monotonic() < end
+            time.sleep(0.05)
+    return Client(address, timeout=600, set_as_default=False)
 
 
 def _schedule(address: str, failures: int) -> None:
