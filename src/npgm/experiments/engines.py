@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import pickle
 import sys
@@ -148,7 +149,17 @@ def _connected(scheduler: str, packages: Sequence[str]) -> Iterator[Client]:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise ValueError(f"engine 'dask' needs the package {error.name}; install npgm[distributed]") from error
-    with Client(scheduler, timeout=TIMEOUT, set_as_default=False) as client:
+    failure = None
+    try:
+        made = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
+    except OSError as error:
+        failure = type(error)(*error.args)
+    if failure is not None:
+        # without the traceback, which keeps the client that failed: collected while a later one starts, it would wait for
+        # that one's lock for ever
+        gc.collect()
+        raise failure
+    with made as client:
         if not client.nthreads():
             raise ValueError(f"the scheduler {scheduler} has no workers")
         _check_versions(client, ("npgm", *packages))
