@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import importlib
 import os
 import re
@@ -180,3 +181,12 @@ def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, mon
 def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch, options, message):
     monkeypatch.setattr(engines, "TIMEOUT", 1.0)
     assert message in commands.refused("reproduce", "phase-retrieval", "--output", tmp_path, *options)
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1:1", "nonsense"])
+def test_a_client_that_fails_is_gone(tmp_path, monkeypatch, address):
+    """One that is collected while another starts waits for the lock of that one, for ever."""
+    monkeypatch.setattr(engines, "TIMEOUT", 0.5)
+    with pytest.raises((OSError, ValueError)):
+        experiments.run(factorisation(), "smoke", tmp_path, engine="dask", scheduler=address)
+    assert not any(isinstance(kept, distributed.Client) for kept in gc.get_objects())

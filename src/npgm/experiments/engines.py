@@ -149,14 +149,15 @@ def _connected(scheduler: str, packages: Sequence[str]) -> Iterator[Client]:
         from distributed import Client
     except ModuleNotFoundError as error:
         raise ValueError(f"engine 'dask' needs the package {error.name}; install npgm[distributed]") from error
-    failure = None
+    failure: OSError | ValueError | None = None
     try:
         made = Client(scheduler, timeout=TIMEOUT, set_as_default=False)
-    except OSError as error:
-        failure = type(error)(*error.args)
+    except (OSError, ValueError) as error:
+        failure = error.with_traceback(None)
+        failure.__context__ = failure.__cause__ = None
     if failure is not None:
-        # without the traceback, which keeps the client that failed: collected while a later one starts, it would wait for
-        # that one's lock for ever
+        # the client that failed goes now, which tracebacks keep: collected while a later one starts, it waits for the
+        # lock of that one for ever
         gc.collect()
         raise failure
     with made as client:
