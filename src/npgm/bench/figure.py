@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from npgm import _validate
-from npgm._style import FAINT, INK, PAPER, STYLES, drawing, save
+from npgm._style import FAINT, INK, PAPER, STYLES, blank, drawing, save
 from npgm.bench.contenders import GROWTH
 from npgm.bench.results import PAIRS, Ratio, Result, Results
 
@@ -36,7 +36,7 @@ def draw(results: Results, path: Path) -> bool:
     panels = bool(aimed) + bool(results.growth)
     if not panels:
         return False
-    figure = Figure(figsize=(7.0 * panels, 7.0), layout="constrained")
+    figure = blank(7.0 * panels, 7.0)
     axes = list(figure.subplots(1, panels, squeeze=False)[0])
     if aimed:
         _aims(axes.pop(0), aimed)

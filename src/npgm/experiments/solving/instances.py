@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse
 
 from npgm._array import Floats
 from npgm._registry import Registry
@@ -96,9 +97,13 @@ class MovieLensFactorization:
 
 @functools.cache  # which spares all units but the first the singular values
 def _movielens_factorization(rank: int, threads: int) -> MatrixFactorization:
+    return MatrixFactorization(_ratings(), rank, threads)
+
+
+def _ratings() -> scipy.sparse.csr_array:
     from npgm.data.movielens import MovieLens100K, rating_matrix
 
-    return MatrixFactorization(rating_matrix(MovieLens100K().load()), rank, threads)
+    return rating_matrix(MovieLens100K().load())
 
 
 @register("phase-retrieval")
@@ -147,9 +152,7 @@ class MovieLensNonnegative(Composite):
     """The nonnegative factorisation of the MovieLens 100K ratings, from the magnitudes of normal numbers."""
 
     def __init__(self, rank: int, *, threads: int) -> None:
-        from npgm.data.movielens import MovieLens100K, rating_matrix
-
-        self.ratings, self.rank = rating_matrix(MovieLens100K().load()), rank
+        self.ratings, self.rank = _ratings(), rank
         self.problem = NonnegativeFactorization(self.ratings, rank)
 
     def starts(self, seeds: Sequence[int]) -> Floats:

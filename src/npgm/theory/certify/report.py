@@ -90,12 +90,10 @@ class Report:
             _style.save(self._figure(), Path(path))
 
     def _figure(self) -> Figure:
-        import matplotlib.figure
-
-        from npgm._style import FAINT, INK, STYLES
+        from npgm._style import FAINT, INK, STYLES, blank
 
         quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
-        figure = matplotlib.figure.Figure(figsize=(5.0 * max(len(quantities), 1), 3.6), layout="constrained")
+        figure = blank(5.0 * max(len(quantities), 1), 3.6)
         for ax, quantity in zip(
             figure.subplots(1, max(len(quantities), 1), squeeze=False)[0], quantities, strict=False
         ):
