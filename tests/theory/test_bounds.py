@@ -160,6 +160,14 @@ def test_bad_numbers_are_named(change, message):
         bounds.theorem_2_2(npgm.Cosh(), momentum=0.1, **RUN)
 
 
+@pytest.mark.parametrize("values", [[], [[1.0]], [1.0, -1.0], [1.0, np.nan], [1.0, np.inf]])
+def test_numbers_of_the_steps_are_checked(values):
+    with pytest.raises(ValueError, match="stepsizes must be a sequence of positive finite numbers, one a step"):
+        bounds.theorem_2_2_variable(COSH, stepsizes=values, momentum=0.2, gap=1.0)
+    with pytest.raises(ValueError, match="gradient_norms must be a sequence of nonnegative finite numbers"):
+        bounds.convex_isotropic(COSH, smoothness=2.0, lr=0.5, gap=1.0, distance=1.0, gradient_norms=values, convex=True)
+
+
 @given(
     st.sampled_from(["cosh", "exp", "log", "sqrt", "artanh", "quad", "mix4"]), st.floats(1e-3, 1e3), st.floats(1e-3, 20)
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -99,6 +99,16 @@ def numbers(smoothness: float, lr: float, gap: float, iterations: int) -> tuple[
     L, gamma = _validate.positive("smoothness", smoothness), _validate.positive("lr", lr)
     k = np.arange(_validate.count("iterations", iterations) + 1, dtype=np.float64)
     return L, gamma, _validate.nonnegative("gap", gap), k
+
+
+def sequence(name: str, values: Any, *, zero: bool = False) -> Floats:
+    """Return an array of positive finite numbers, one a step, which may be 0 if ``zero``."""
+    array: Floats = np.asarray(values, dtype=np.float64)
+    accepted = (array >= 0.0 if zero else array > 0.0) & (array < np.inf)
+    if array.ndim != 1 or not array.size or not accepted.all():
+        sign = "nonnegative" if zero else "positive"
+        raise ValueError(f"{name} must be a sequence of {sign} finite numbers, one a step, not {values!r}")
+    return array
 
 
 def at_most_1_over_l(theorem: str, gamma: float, L: float) -> None:

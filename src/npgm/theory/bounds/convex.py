@@ -8,7 +8,7 @@ import numpy as np
 
 from npgm import _validate
 from npgm.references import Isotropic, Reference
-from npgm.theory.bounds.bound import Bound, assumption_1_2, at_most_1_over_l, need, numbers, on_gap
+from npgm.theory.bounds.bound import Bound, assumption_1_2, at_most_1_over_l, need, numbers, on_gap, sequence
 
 
 def convex_conjugate(
@@ -58,7 +58,7 @@ def convex_isotropic(
         AssumptionError: if an assumption fails.
     """
     name = "The convex bound on f"
-    norms = np.asarray(gradient_norms, dtype=np.float64)
+    norms = sequence("gradient_norms", gradient_norms, zero=True)
     phi = assumption_1_2(name, reference)
     L, gamma, D0, _ = numbers(smoothness, lr, gap, norms.size - 1)
     need(name, convex, "f convex", "it is not stated to be")

@@ -8,7 +8,6 @@ import numpy as np
 import scipy.optimize
 
 from npgm import _validate
-from npgm._array import Floats
 from npgm.kernels import Huber, Log
 from npgm.references import Isotropic, Reference
 from npgm.theory.bounds.bound import (
@@ -22,6 +21,7 @@ from npgm.theory.bounds.bound import (
     on_gap,
     on_stationarity,
     pl_constant,
+    sequence,
     strongly_convex,
     two_subhomogeneous,
 )
@@ -83,7 +83,7 @@ def theorem_2_2_variable(
     """
     name = "Theorem 2.2, variable stepsizes"
     phi, _ = strongly_convex(name, reference)
-    gammas = _positive_series("stepsizes", stepsizes)
+    gammas = sequence("stepsizes", stepsizes)
     rises = np.flatnonzero(np.diff(gammas) > gammas[:-1] * (ONE - 1.0))
     found = f"γ rises at step {rises[0] + 1}" if rises.size else ""
     need(name, not rises.size, "stepsizes that do not increase", found)
@@ -239,10 +239,3 @@ def theorem_2_7(
         return on_stationarity(name, phi, values, "derived", quantity=quantity)
     remark = "stated for the least S_k, and proved for the mean; two sums of its proof print β^(K+1) for β^(k+1)"
     return on_stationarity(name, phi, values, provenance, remark, quantity)
-
-
-def _positive_series(name: str, values: Any) -> Floats:
-    series: Floats = np.asarray(values, dtype=np.float64)
-    if series.ndim != 1 or not series.size or not ((series > 0.0) & (series < np.inf)).all():
-        raise ValueError(f"{name} must be a sequence of positive finite numbers, one a step, not {values!r}")
-    return series
