@@ -89,28 +89,39 @@ def move(
     steps.move(xs, gs, ms, factors, lr, scale, keep, **rule)
 
 
+def measure(dtype: torch.dtype, plain: bool = False) -> None:
+    """Take the norms with every option, or with none."""
+    x = torch.zeros(10, dtype=dtype)
+    options = {} if plain else {"coupled_decay": 0.1, "per_tensor": True, "before": True}
+    steps.measure([x], [x], [] if plain else [x], None if plain else torch.ones(()), **told("", **options))
+
+
 def main() -> None:
     global case
     driver.set_active(Absent())
     JITFunction.run = compile_only
-    kernels = sorted(steps.KERNELS)
-    for dtype in (torch.float32, torch.float64):
-        for kernel in kernels:
-            case = f"{kernel} {str(dtype).removeprefix('torch.')}"
-            move(kernel, dtype, dtype, before=dtype == torch.float64)
-    for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
-        case = f"norms {str(dtype).removeprefix('torch.')}"
-        x = torch.zeros(10, dtype=dtype)
-        steps.measure([x], [x], [], None, **told(""))
-        steps.measure([x], [x], [x], torch.ones(()), **told("", coupled_decay=0.1, per_tensor=True, before=True))
-        case = f"isotropic {str(dtype).removeprefix('torch.')}"
-        move("", dtype, dtype)
-        move("", dtype, torch.promote_types(dtype, torch.float32), before=True)
-        case = f"a λ that follows {str(dtype).removeprefix('torch.')}"
-        move("cosh", dtype, torch.promote_types(dtype, torch.float32), scales=1)
-        move("cosh", dtype, plain=True, scales=2)
-    move("", torch.float32, plain=True)
-    move("", torch.float32, scales=2)
+    for kernel in sorted(steps.KERNELS):
+        case = kernel
+        move(kernel, torch.float32, torch.float32)
+    # the longest formula in the wider dtype; then each dtype, with every option on one side or the other
+    f32, f64, bf16, f16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
+    case = "float64"
+    move("expsq", f64, f64, before=True)
+    move("", f64, f64)
+    measure(f64)
+    case = "float32"
+    move("cosh", f32, plain=True, scales=1)
+    move("", f32, f32, before=True, scales=2)
+    measure(f32)
+    measure(f32, plain=True)
+    case = "bfloat16"
+    move("cosh", bf16, f32, scales=1)
+    move("", bf16, bf16)
+    measure(bf16)
+    case = "float16"
+    move("cosh", f16, f16, before=True)
+    move("", f16, f32)
+    measure(f16)
     json.dump(list(compiled.values()), sys.stdout, indent=1)
 
 

@@ -12,7 +12,10 @@ if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
 
 jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_disable_most_optimizations", True)  # most of the time goes into compiling what runs once
+# most of the time goes into compiling what runs once
+jax.config.update("jax_disable_most_optimizations", True)
+if jax.__version_info__ >= (0, 10):  # others may not know the flag, and would end the process
+    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
 
 settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("npgm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import subprocess
@@ -468,10 +467,8 @@ def compiled(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_compiler_accepts_all_that_is_launched(compiled):
-    launched = {(launch["function"], launch["case"]) for launch in compiled}
-    cases = [f"{kernel.key} {dtype}" for kernel, dtype in itertools.product(KERNELS, ("float32", "float64"))]
-    assert {case for function, case in launched if function == "move"} >= set(cases)
-    assert {function for function, _ in launched} == {"write", "measure", "combine", "move"}
+    assert {launch["case"] for launch in compiled if launch["function"] == "move"} >= driver.KERNELS
+    assert {launch["function"] for launch in compiled} == {"write", "measure", "combine", "move"}
 
 
 @pytest.mark.slow
