@@ -294,6 +294,12 @@ def test_every_short_number_is_read_and_rounded_as_it_should(dtype):
     with np.errstate(over="ignore"):
         np.testing.assert_array_equal(x.astype(np.float32), values.astype(DTYPES[dtype]).astype(np.float32))
 
+    # a NaN of all ones, as memory that nobody has written may hold, is not rounded to zero
+    m = np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0xFF800001, 0x7FC00000], np.uint32).view(np.float32)
+    x, g = np.zeros(m.size, DTYPES[dtype]), np.zeros(m.size, DTYPES[dtype])
+    update([x], [g], [m], factors=[0.0], weight=0.0, lr=-1.0)
+    assert np.isnan(x.astype(np.float32)).all()
+
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("size", [1.0, "tiny", "huge"])

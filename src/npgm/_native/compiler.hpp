@@ -28,14 +28,6 @@
 namespace npgm {
 namespace {
 
-NPGM_INLINE void prefetch([[maybe_unused]] void const* address) {
-#if !defined(_MSC_VER) || defined(__clang__)
-    __builtin_prefetch(address);
-#elif defined(_M_X64)
-    _mm_prefetch(static_cast<char const*>(address), _MM_HINT_T0);
-#endif
-}
-
 #if defined(NPGM_X86)
 // Whether processor and operating system have AVX2 with FMA, and AVX-512 with its extensions F, DQ, BW and VL.
 struct Processor {

@@ -3,95 +3,13 @@
 // instructions. Hence no functions of the standard library.
 #include "loops.hpp"
 
-#include <type_traits>
-
-#include "kernels.hpp"
+#include "maps.hpp"
 #if defined(__AVX512F__)
 #include "pieces.hpp"
 #endif
 
 namespace npgm {
 namespace {
-
-template <class P>
-using Working = decltype(load(P{}));
-
-// Where all |y|/λ of a strip lie.
-enum class Range { any, moderate, near };
-
-template <class T>
-class Isotropic {
-public:
-    static constexpr bool has_ranges = false, has_pieces = false;
-
-    Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
-    template <Range>
-    NPGM_INLINE T direction(T y) const {
-        return factor * y;
-    }
-
-private:
-    T factor;
-};
-
-template <class T, class Kernel>
-class Separable {
-public:
-    using Own = Kernel;
-    static constexpr bool has_ranges = std::is_same_v<T, float> && requires { Kernel::near; };
-    static constexpr bool has_pieces = std::is_same_v<T, float> && requires { Kernel::smooth; };
-
-    Separable(Step const& step, double) : kernel(kernel_of(step)) {
-        constexpr double extreme = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;
-        constexpr double least = double(std::numeric_limits<T>::denorm_min());
-        double const scale = step.scale < least ? least : double(narrowed<T>(step.scale));
-        // the inverse of an extreme λ is no number of the dtype, but the product of two
-        double const power = scale < 1.0 / extreme ? part : scale > extreme ? 1.0 / part : 1.0;
-        first = T(1.0 / (scale * power));
-        second = T(power);
-    }
-    template <Range range>
-    NPGM_INLINE T direction(T y) const {
-        if constexpr (range == Range::near)
-            return with_sign(kernel.precondition_near(absolute(y) * first), y);
-        else if constexpr (range == Range::moderate && requires { Kernel::moderate; })
-            return with_sign(kernel.precondition_moderate(absolute(y) * first), y);
-        else
-            return finish(kernel.precondition(ratio(y)), y);
-    }
-    // Of the entry that is the largest one, NaN being larger than all others.
-    Range range(T y) const {
-        T const largest = ratio(y);
-        if (second != T(1)) return Range::any;
-        if (largest < Kernel::near) return Range::near;
-        if constexpr (requires { Kernel::moderate; })
-            if (largest < Kernel::moderate) return Range::moderate;
-        return Range::any;
-    }
-
-private:
-    // |y|/λ, with quotients beyond the largest finite number cut off there
-    NPGM_INLINE T ratio(T y) const {
-        T const quotient = absolute(y) * second * first;
-        return quotient < largest_finite<T> ? quotient : largest_finite<T>;
-    }
-    static Kernel kernel_of(Step const& step) {
-        if constexpr (std::is_constructible_v<Kernel, double const*>)
-            return Kernel(step.parameters);
-        else
-            return {};
-    }
-    // the preconditioner of |y|/λ as that of y, by the addition of 0, or of infinity or NaN where y is
-    NPGM_INLINE static T finish(T u, T y) {
-        T const a = absolute(y), cut_off = a < largest_finite<T> ? a : largest_finite<T>;
-        if constexpr (Kernel::at_infinity == AtInfinity::infinite) return with_sign(u + (a - cut_off), y);
-        if constexpr (Kernel::at_infinity == AtInfinity::undefined) return with_sign(u + T(0) * (a - cut_off), y);
-        return with_sign(y == y ? u : y, y);
-    }
-
-    Kernel kernel;
-    T first, second;
-};
 
 // P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
@@ -161,94 +79,113 @@ void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step
 }
 
 #if defined(__AVX512F__)
-// As `walk`, by the polynomials of pieces.hpp up to their end, and as the kernel says beyond.
-template <class P, class M, bool plain, class Kernel>
-NPGM_NOINLINE void walk_pieces(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step) {
+// An isotropic φ, as ByPieces.
+class ByFactor {
+public:
+    static bool takes(Step const&) { return true; }
+
+    NPGM_INLINE ByFactor(Step const&, double factor) : factor(_mm512_set1_ps(narrowed<float>(factor))) {}
+    NPGM_INLINE void replace(Together& y) const {
+        for (int i = 0; i < together; ++i) y[i] = _mm512_mul_ps(factor, y[i]);
+    }
+
+private:
+    __m512 factor;
+};
+
+// How `walk_registers` does what a map does, void where it cannot; to the digits of S.
+template <class Preconditioner, class S>
+struct InRegisters {
+    using Type = void;
+};
+template <class S>
+struct InRegisters<Isotropic<float>, S> {
+    using Type = ByFactor;
+};
+template <class Kernel, class S>
+    requires requires { Kernel::smooth; }
+struct InRegisters<Separable<float, Kernel>, S> {
+    using Type = ByPieces<Kernel, S>;
+};
+
+// As `walk`, by several registers at a time.
+template <class P, class M, bool plain, class Directions>
+NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step,
+                                  double factor) {
     constexpr bool has_momentum = !std::is_void_v<M>;
     using Stored = std::conditional_t<has_momentum, M, P>;
     auto* const momentum = static_cast<Stored*>(momentum_);
-    using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;  // the digits that are kept
-    Pieces<Result> const pieces = pieces_of<Kernel, Result>();
-    Separable<float, Kernel> const preconditioner(step, 0.0);
-    __m512 const inverse_scale = _mm512_set1_ps(float(1.0 / step.scale));
+    Directions const directions(step, factor);
     __m512 const gradient_factor = _mm512_set1_ps(float(step.gradient_factor));
     __m512 const decay = _mm512_set1_ps(float(step.coupled_decay)), weight = _mm512_set1_ps(float(step.weight));
     __m512 const shrink = _mm512_set1_ps(float(step.shrink)), lr = _mm512_set1_ps(float(step.lr));
     bool const decays = step.coupled_decay != 0;
-    __m512 const sign = _mm512_set1_ps(-0.0f), end = _mm512_set1_ps(pieces.end);
 
-    // not inlined, as four copies would leave no registers for what is done with each entry
-    auto const far = [&](__m512 y) NPGM_NOINLINE_LAMBDA {
-        alignas(64) float values[16];
-        _mm512_store_ps(values, y);
-#pragma omp simd
-        for (int i = 0; i < 16; ++i) values[i] = preconditioner.template direction<Range::any>(values[i]);
-        return _mm512_load_ps(values);
-    };
-    constexpr int count = 4, groups = count / (width<P> / 16), together = count * 16;  // registers, and entries of them
-    auto const directions = [&](__m512 (&y)[count]) NPGM_INLINE_LAMBDA {
-        __m512 a[count], u[count];
-        __mmask16 beyond[count];
-        int any = 0;
-        for (int k = 0; k < count; ++k) {
-            a[k] = _mm512_mul_ps(_mm512_andnot_ps(sign, y[k]), inverse_scale);
-            beyond[k] = _mm512_cmp_ps_mask(a[k], end, _CMP_NLT_UQ);
-            any |= beyond[k];
-        }
-        pieces(a, u);
-        for (int k = 0; k < count; ++k) u[k] = with_sign(u[k], y[k]);
-        if (any) [[unlikely]] {
-            for (int k = 0; k < count; ++k)
-                if (beyond[k]) u[k] = _mm512_mask_mov_ps(u[k], beyond[k], far(y[k]));
-        }
-        for (int k = 0; k < count; ++k) y[k] = u[k];
-    };
-    auto const move = [&](P* x, P const* gradient, Stored* momentum) NPGM_INLINE_LAMBDA {
-        constexpr int each = count / groups;
-        Registers<P> points[groups], means[groups];
-        __m512 u[count];
-        for (int group = 0; group < groups; ++group) {
-            points[group] = load_registers<P>(x + group * width<P>);
-            auto const gradients = load_registers<P>(gradient + group * width<P>);
-            if constexpr (has_momentum) means[group] = load_registers<P>(momentum + group * width<P>);
-            for (int i = 0; i < each; ++i) {
-                __m512 &y = u[group * each + i], &point = points[group].of[i];
-                y = gradients.of[i];
+    constexpr int groups = together * 16 / width<P>, each = together / groups;
+    constexpr std::size_t size = together * 16, strip = 8 * size;
+    // Move the entries from i on, up to `stop` or to the first that `replace` refuses, and return where that is.
+    auto const move = [&](std::size_t i, std::size_t stop, auto const& replace) NPGM_INLINE_LAMBDA {
+        for (; i < stop; i += size) {
+            Together u;
+            for (int group = 0; group < groups; ++group) {
+                auto const gradients = load_registers<P>(gradient + i + group * width<P>);
+                for (int k = 0; k < each; ++k) u[group * each + k] = gradients.of[k];
                 if constexpr (!plain) {
-                    y = _mm512_mul_ps(gradient_factor, y);
-                    y = _mm512_fmadd_ps(decay, decays ? point : _mm512_setzero_ps(), y);
-                    point = _mm512_mul_ps(shrink, point);
+                    auto const points = load_registers<P>(x + i + group * width<P>);
+                    for (int k = 0; k < each; ++k) {
+                        __m512& y = u[group * each + k];
+                        y = _mm512_mul_ps(gradient_factor, y);
+                        y = _mm512_fmadd_ps(decay, decays ? points.of[k] : _mm512_setzero_ps(), y);
+                    }
                 }
             }
-        }
-        directions(u);
-        for (int group = 0; group < groups; ++group) {
-            for (int i = 0; i < each; ++i) {
-                __m512 &v = u[group * each + i], &point = points[group].of[i];
-                if constexpr (has_momentum) {
-                    __m512& mean = means[group].of[i];
-                    v = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(v, mean), mean);
+            if (!replace(u)) break;
+            for (int group = 0; group < groups; ++group) {
+                // read here, as there are not registers enough to keep it
+                auto points = load_registers<P>(x + i + group * width<P>);
+                Registers<P> means;
+                if constexpr (has_momentum) means = load_registers<P>(momentum + i + group * width<P>);
+                for (int k = 0; k < each; ++k) {
+                    __m512 &v = u[group * each + k], &point = points.of[k];
+                    if constexpr (has_momentum) {
+                        __m512& mean = means.of[k];
+                        v = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(v, mean), mean);
+                    }
+                    if constexpr (!plain) point = _mm512_mul_ps(shrink, point);
+                    point = _mm512_fnmadd_ps(lr, v, point);
                 }
-                point = _mm512_fnmadd_ps(lr, v, point);
+                if constexpr (has_momentum) store_registers<P>(momentum + i + group * width<P>, means);
+                store_registers<P>(x + i + group * width<P>, points);
             }
-            if constexpr (has_momentum) store_registers<P>(momentum + group * width<P>, means[group]);
-            store_registers<P>(x + group * width<P>, points[group]);
         }
+        return i;
     };
-    std::size_t i = 0;
-    for (; i + together <= n; i += together) move(x + i, gradient + i, has_momentum ? momentum + i : nullptr);
-    if (i == n) return;
-    P points[together] = {}, gradients[together] = {};
-    Stored means[together] = {};
-    for (std::size_t k = 0; i + k < n; ++k) {
-        points[k] = x[i + k];
-        gradients[k] = gradient[i + k];
-        if constexpr (has_momentum) means[k] = momentum[i + k];
+    auto const any = [&](Together& y) NPGM_INLINE_LAMBDA {
+        directions.replace(y);
+        return true;
+    };
+    std::size_t const whole = n - n % size;
+    if constexpr (requires(Together& y) { directions.replace_near(y); }) {
+        auto const near = [&](Together& y) NPGM_INLINE_LAMBDA { return directions.replace_near(y); };
+        for (std::size_t i = 0; i < whole; i += strip) {
+            std::size_t const stop = whole - i < strip ? whole : i + strip;
+            move(move(i, stop, near), stop, any);
+        }
+    } else {
+        move(0, whole, any);
     }
-    move(points, gradients, means);
-    for (std::size_t k = 0; i + k < n; ++k) {
-        x[i + k] = points[k];
-        if constexpr (has_momentum) momentum[i + k] = means[k];
+    if (whole == n) return;
+    P points[size] = {}, gradients[size] = {};
+    Stored means[size] = {};
+    for (std::size_t k = 0; whole + k < n; ++k) {
+        points[k] = x[whole + k];
+        gradients[k] = gradient[whole + k];
+        if constexpr (has_momentum) means[k] = momentum[whole + k];
+    }
+    walk_registers<P, M, plain, Directions>(points, gradients, means, size, step, factor);
+    for (std::size_t k = 0; whole + k < n; ++k) {
+        x[whole + k] = points[k];
+        if constexpr (has_momentum) momentum[whole + k] = means[k];
     }
 }
 #endif
@@ -262,17 +199,12 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
             return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);
     bool const plain = step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0;
 #if defined(__AVX512F__)
-    if constexpr (Preconditioner::has_pieces) {
-        // λ whose inverse is a number of the dtype
-        if (step.scale >= 0x1p-100 && step.scale <= 0x1p100) {
-            using Kernel = typename Preconditioner::Own;
-            if (plain)
-                walk_pieces<P, M, true, Kernel>(x, gradient, momentum, n, step);
-            else
-                walk_pieces<P, M, false, Kernel>(x, gradient, momentum, n, step);
-            return;
-        }
-    }
+    using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;  // the digits that are kept
+    using Directions = typename InRegisters<Preconditioner, Result>::Type;
+    if constexpr (!std::is_void_v<Directions>)
+        if (Directions::takes(step))
+            return (plain ? walk_registers<P, M, true, Directions> : walk_registers<P, M, false, Directions>)(
+                x, gradient, momentum, n, step, factor);
 #endif
     if constexpr (!Preconditioner::has_ranges)
         walk<P, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
@@ -287,7 +219,7 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
 template <class P, class M, bool decays>
 Moments measure(void const* x_, void const* gradient_, void const* momentum_, std::size_t n, Step const& step) {
     using T = Working<P>;
-    constexpr std::size_t lanes = 32, ahead = 2048;
+    constexpr std::size_t lanes = 32;
     auto const* const x = static_cast<P const*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
     auto const* const momentum = static_cast<std::conditional_t<std::is_void_v<M>, P, M> const*>(momentum_);
@@ -317,9 +249,6 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
     auto const each = [&](auto take) NPGM_INLINE_LAMBDA {
         std::size_t i = 0;
         for (; i + lanes <= n; i += lanes) {
-            // the processor's own prefetching ends at each page
-            std::size_t const next = i + ahead < n ? i + ahead : i;
-            for (std::size_t k = 0; k < lanes; k += 64 / sizeof(P)) prefetch(gradient + next + k);
 #pragma omp simd
             for (std::size_t lane = 0; lane < lanes; ++lane) take(lane, y(i + lane));
         }

@@ -1,13 +1,10 @@
-// For AVX-512: a preconditioner as a polynomial on each of 32 intervals, whose coefficients lie in registers. One
-// permutation of two registers fetches a coefficient for 16 entries, so that neither branch of a formula is computed in
-// vain, nor a root, a quotient or an exponential. Written with intrinsics, as no compiler finds that instruction.
+// For AVX-512: a preconditioner as a polynomial on each of 32 intervals, whose coefficients lie in registers. A permutation
+// fetches a coefficient for 16 entries, so that neither branch of a formula is computed in vain, nor a root, a quotient
+// or an exponential. Written with intrinsics, as no compiler finds that instruction.
 #pragma once
 
-#include <immintrin.h>
-
-#include <type_traits>
-
-#include "kernels.hpp"
+#include "maps.hpp"
+#include "registers.hpp"
 
 namespace npgm {
 namespace {
@@ -16,8 +13,16 @@ namespace {
 // for results of which the digits of S are kept.
 template <class S>
 class Pieces {
+    static constexpr bool short_numbers = sizeof(S) == 2;
+    static constexpr int count = 32, digits_left = 21;
+    static constexpr int degree = std::is_same_v<S, float> ? 5 : std::is_same_v<S, Float16> ? 4 : 3;
+    static constexpr float offset = 0.25f;
+    static constexpr __mmask16 first_half = 0x000f;  // of the places of `Near`, those of the first register
+    struct Table;
+    struct HalfTable;
+
 public:
-    static constexpr float offset = 0.25f, end = 63.75f;
+    static constexpr float near = 3.75f, end = 63.75f;
 
     // By interpolation at Chebyshev nodes, in double precision; on the first interval of h*'(a)/a, where the relative
     // error is to be small next to 0.
@@ -50,33 +55,62 @@ public:
     }
 
     // h*'(a) for 0 <= a < end, of several registers, for all of which a coefficient is read once.
-    template <int n>
-    NPGM_INLINE void operator()(__m512 const (&a)[n], __m512 (&u)[n]) const {
-        __m512 z[n];
-        __m512i interval[n];  // of which a permutation reads five digits
-        for (int i = 0; i < n; ++i)
-            interval[i] = _mm512_srli_epi32(_mm512_castps_si512(_mm512_add_ps(a[i], _mm512_set1_ps(offset))), digits_left);
-        // Polynomials of a itself lose four digits. The difference is exact, as the first interval starts at 0, and
-        // others at half their end or later.
-        Table const origins(starts);
-        for (int i = 0; i < n; ++i) z[i] = short_numbers ? a[i] : _mm512_sub_ps(a[i], origins(interval[i]));
-        Table const leading(coefficients[degree]);
-        for (int i = 0; i < n; ++i) u[i] = leading(interval[i]);
-        for (int power = degree - 1; power >= 0; --power) {
-            Table const table(coefficients[power]);
-            for (int i = 0; i < n; ++i) u[i] = _mm512_fmadd_ps(u[i], z[i], table(interval[i]));
-        }
+    NPGM_INLINE void operator()(Together const& a, Together& u) const {
+        auto const read = [](float const* values) NPGM_INLINE_LAMBDA { return Table(values); };
+        evaluate(read, coefficients, starts, a, u);
     }
 
-private:
-    static constexpr bool short_numbers = sizeof(S) == 2;
-    static constexpr int count = 32, digits_left = 21, degree = std::is_same_v<S, float> ? 5 : std::is_same_v<S, Float16> ? 4 : 3;
+    // The same for 0 <= a < near, which are half of the intervals: a coefficient is one register, and stays there.
+    class Near {
+    public:
+        NPGM_INLINE explicit Near(Pieces const& all) : start(half(all.starts)) {
+            for (int power = 0; power <= degree; ++power) coefficient[power] = half(all.coefficients[power]);
+        }
+        NPGM_INLINE void operator()(Together const& a, Together& u) const {
+            auto const given = [](HalfTable table) NPGM_INLINE_LAMBDA { return table; };
+            evaluate(given, coefficient, start, a, u);
+        }
 
+    private:
+        NPGM_INLINE static HalfTable half(float const* values) {
+            return {_mm512_mask_blend_ps(first_half, _mm512_load_ps(values + 16), _mm512_load_ps(values))};
+        }
+        HalfTable coefficient[degree + 1], start;
+    };
+
+private:
+    // by the last five digits of a place, and by its last four
     struct Table {
-        NPGM_INLINE explicit Table(float const* values) : low(_mm512_load_ps(values)), high(_mm512_load_ps(values + 16)) {}
+        NPGM_INLINE explicit Table(float const* values)
+            : low(_mm512_load_ps(values)), high(_mm512_load_ps(values + 16)) {}
         NPGM_INLINE __m512 operator()(__m512i place) const { return _mm512_permutex2var_ps(low, place, high); }
         __m512 low, high;
     };
+    struct HalfTable {
+        NPGM_INLINE __m512 operator()(__m512i place) const { return _mm512_permutexvar_ps(place, values); }
+        __m512 values;
+    };
+
+    template <class TableOf, class Coefficients, class Starts>
+    NPGM_INLINE static void evaluate(TableOf const& table_of, Coefficients const& coefficients, Starts const& starts,
+                                     Together const& a, Together& u) {
+        Together z;
+        __m512i place[together];
+        for (int i = 0; i < together; ++i) {
+            __m512 const shifted = _mm512_add_ps(a[i], _mm512_set1_ps(offset));
+            place[i] = _mm512_srli_epi32(_mm512_castps_si512(shifted), digits_left);
+        }
+        // Polynomials of a itself lose four digits. The difference is exact, as the first interval starts at 0, and
+        // others at half their end or later.
+        auto const start = table_of(starts);
+        for (int i = 0; i < together; ++i) z[i] = short_numbers ? a[i] : _mm512_sub_ps(a[i], start(place[i]));
+        auto const leading = table_of(coefficients[degree]);
+        for (int i = 0; i < together; ++i) u[i] = leading(place[i]);
+        for (int power = degree - 1; power >= 0; --power) {
+            auto const coefficient = table_of(coefficients[power]);
+            for (int i = 0; i < together; ++i) u[i] = _mm512_fmadd_ps(u[i], z[i], coefficient(place[i]));
+        }
+    }
 
     alignas(64) float coefficients[degree + 1][count], starts[count];
 };
@@ -87,66 +121,69 @@ Pieces<S> const& pieces_of() {
     return pieces;
 }
 
-NPGM_INLINE __m512 with_sign(__m512 magnitude, __m512 sign) {
-    __m512i const first = _mm512_set1_epi32(static_cast<int>(sign_bit<float>));
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(  // (first & sign) | magnitude
-        first, _mm512_castps_si512(sign), _mm512_castps_si512(magnitude), 0xea));
-}
+// What `walk_registers` makes of y, by those polynomials up to their end, and as the kernel says beyond.
+template <class Kernel, class S>
+class ByPieces {
+public:
+    // λ whose inverse is a number of the dtype
+    static bool takes(Step const& step) { return step.scale >= 0x1p-100 && step.scale <= 0x1p100; }
 
-// As many entries as are moved together: those of one register of P, or of two, the even and the odd ones.
-template <class P>
-struct Registers {
-    __m512 of[1];
-};
-template <>
-struct Registers<Bfloat16> {
-    __m512 of[2];
-};
-template <class P>
-constexpr int width = sizeof(Registers<P>) / sizeof(float);
+    NPGM_INLINE ByPieces(Step const& step, double)
+        : own(step, 0.0),
+          inverse_scale(_mm512_set1_ps(float(1.0 / step.scale))),
+          all(pieces_of<Kernel, S>()),
+          near(all) {}
 
-// Entries stored as S, in the order of P. The latter round as `store` does.
-template <class P, class S>
-NPGM_INLINE Registers<P> load_registers(S const* x) {
-    if constexpr (std::is_same_v<S, Bfloat16>) {
-        __m512i const both = _mm512_loadu_si512(x);
-        return {_mm512_castsi512_ps(_mm512_slli_epi32(both, 16)),
-                _mm512_castsi512_ps(_mm512_and_si512(both, _mm512_set1_epi32(-0x10000)))};
-    } else if constexpr (std::is_same_v<S, Float16>) {
-        return {_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<__m256i const*>(x)))};
-    } else if constexpr (std::is_same_v<P, Bfloat16>) {
-        __m512 const first = _mm512_loadu_ps(x), second = _mm512_loadu_ps(x + 16);
-        __m512i const even = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0);
-        __m512i const odd = _mm512_add_epi32(even, _mm512_set1_epi32(1));
-        return {_mm512_permutex2var_ps(first, even, second), _mm512_permutex2var_ps(first, odd, second)};
-    } else {
-        return {_mm512_loadu_ps(x)};
+    // Whether all entries are near, as only then they are replaced. As bits NaN and infinity are larger than numbers.
+    NPGM_INLINE bool replace_near(Together& y) const {
+        Together a, u;
+        __m512i largest = _mm512_setzero_si512();
+        for (int i = 0; i < together; ++i) {
+            a[i] = ratio(y[i]);
+            largest = _mm512_max_epi32(largest, _mm512_castps_si512(a[i]));
+        }
+        __m512i const end = _mm512_set1_epi32(static_cast<int>(to_bits(all.near)));
+        if (_mm512_cmp_epi32_mask(largest, end, _MM_CMPINT_NLT)) return false;
+        near(a, u);
+        for (int i = 0; i < together; ++i) y[i] = with_sign(u[i], y[i]);
+        return true;
     }
-}
-template <class P, class S>
-NPGM_INLINE void store_registers(S* x, Registers<P> const& value) {
-    if constexpr (std::is_same_v<S, Bfloat16>) {
-        __m512i const even = _mm512_castps_si512(value.of[0]), odd = _mm512_castps_si512(value.of[1]);
-        __mmask32 const upper = 0xaaaaaaaa;
-        __m512i const kept = _mm512_mask_blend_epi16(upper, _mm512_srli_epi32(even, 16), odd);
-        __m512i const lost = _mm512_mask_blend_epi16(upper, even, _mm512_slli_epi32(odd, 16));
-        // the carry of lost + 0x7fff + the last digit kept, as the first digit of an average that is rounded up; the
-        // ternary operation is (kept & 1) | 0x7ffe
-        __m512i const half = _mm512_ternarylogic_epi32(kept, _mm512_set1_epi16(1), _mm512_set1_epi16(0x7ffe), 0xea);
-        __m512i const carry = _mm512_srli_epi16(_mm512_avg_epu16(lost, half), 15);
-        _mm512_storeu_si512(x, _mm512_add_epi16(kept, carry));
-    } else if constexpr (std::is_same_v<S, Float16>) {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(x),
-                            _mm512_cvtps_ph(value.of[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    } else if constexpr (std::is_same_v<P, Bfloat16>) {
-        __m512i const low = _mm512_set_epi32(23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
-        __m512i const high = _mm512_add_epi32(low, _mm512_set1_epi32(8));
-        _mm512_storeu_ps(x, _mm512_permutex2var_ps(value.of[0], low, value.of[1]));
-        _mm512_storeu_ps(x + 16, _mm512_permutex2var_ps(value.of[0], high, value.of[1]));
-    } else {
-        _mm512_storeu_ps(x, value.of[0]);
+
+    NPGM_INLINE void replace(Together& y) const {
+        Together a, u;
+        __mmask16 beyond[together];
+        int any = 0;
+        for (int i = 0; i < together; ++i) {
+            a[i] = ratio(y[i]);
+            beyond[i] = _mm512_cmp_ps_mask(a[i], _mm512_set1_ps(all.end), _CMP_NLT_UQ);
+            any |= beyond[i];
+        }
+        all(a, u);
+        for (int i = 0; i < together; ++i) u[i] = with_sign(u[i], y[i]);
+        if (any) [[unlikely]] {
+            for (int i = 0; i < together; ++i)
+                if (beyond[i]) u[i] = _mm512_mask_mov_ps(u[i], beyond[i], formula(own, y[i]));
+        }
+        for (int i = 0; i < together; ++i) y[i] = u[i];
     }
-}
+
+private:
+    NPGM_INLINE __m512 ratio(__m512 y) const { return _mm512_mul_ps(_mm512_abs_ps(y), inverse_scale); }
+
+    // not inlined, as several copies would leave no registers for what is done with each entry
+    NPGM_NOINLINE static __m512 formula(Separable<float, Kernel> own, __m512 y) {
+        alignas(64) float values[16];
+        _mm512_store_ps(values, y);
+#pragma omp simd
+        for (int i = 0; i < 16; ++i) values[i] = own.template direction<Range::any>(values[i]);
+        return _mm512_load_ps(values);
+    }
+
+    Separable<float, Kernel> own;
+    __m512 inverse_scale;
+    Pieces<S> const& all;
+    typename Pieces<S>::Near near;
+};
 
 }  // namespace
 }  // namespace npgm
