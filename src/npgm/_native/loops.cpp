@@ -4,8 +4,11 @@
 #include "loops.hpp"
 
 #include "maps.hpp"
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) || (defined(__AVX2__) && NPGM_FMA)
+#define NPGM_REGISTERS 1
 #include "pieces.hpp"
+#else
+#define NPGM_REGISTERS 0
 #endif
 
 namespace npgm {
@@ -78,33 +81,37 @@ void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step
     }
 }
 
-#if defined(__AVX512F__)
+#if NPGM_REGISTERS
 // An isotropic φ, as ByPieces.
 class ByFactor {
 public:
     static bool takes(Step const&) { return true; }
 
-    NPGM_INLINE ByFactor(Step const&, double factor) : factor(_mm512_set1_ps(narrowed<float>(factor))) {}
+    NPGM_INLINE ByFactor(Step const&, double factor) : factor(filled(narrowed<float>(factor))) {}
     NPGM_INLINE void replace(Together& y) const {
-        for (int i = 0; i < together; ++i) y[i] = _mm512_mul_ps(factor, y[i]);
+        for (int i = 0; i < together; ++i) y[i] = times(factor, y[i]);
     }
 
 private:
-    __m512 factor;
+    Vector factor;
 };
 
-// How `walk_registers` does what a map does, void where it cannot; to the digits of S.
-template <class Preconditioner, class S>
+// How `walk_registers` does what a map does to entries of P, to the digits of S; void where it does not. Short numbers need
+// conversions that AVX2 has not.
+template <class P, class Preconditioner, class S>
 struct InRegisters {
     using Type = void;
 };
-template <class S>
-struct InRegisters<Isotropic<float>, S> {
+template <class P>
+constexpr bool has_registers = std::is_same_v<P, float> || (lanes == 16 && sizeof(P) == 2);
+template <class P, class S>
+    requires has_registers<P>
+struct InRegisters<P, Isotropic<float>, S> {
     using Type = ByFactor;
 };
-template <class Kernel, class S>
-    requires requires { Kernel::smooth; }
-struct InRegisters<Separable<float, Kernel>, S> {
+template <class P, class Kernel, class S>
+    requires(has_registers<P> && requires { Kernel::smooth; })
+struct InRegisters<P, Separable<float, Kernel>, S> {
     using Type = ByPieces<Kernel, S>;
 };
 
@@ -116,13 +123,13 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
     using Stored = std::conditional_t<has_momentum, M, P>;
     auto* const momentum = static_cast<Stored*>(momentum_);
     Directions const directions(step, factor);
-    __m512 const gradient_factor = _mm512_set1_ps(float(step.gradient_factor));
-    __m512 const decay = _mm512_set1_ps(float(step.coupled_decay)), weight = _mm512_set1_ps(float(step.weight));
-    __m512 const shrink = _mm512_set1_ps(float(step.shrink)), lr = _mm512_set1_ps(float(step.lr));
+    Vector const gradient_factor = filled(float(step.gradient_factor));
+    Vector const decay = filled(float(step.coupled_decay)), weight = filled(float(step.weight));
+    Vector const shrink = filled(float(step.shrink)), minus_lr = filled(float(-step.lr));
     bool const decays = step.coupled_decay != 0;
 
-    constexpr int groups = together * 16 / width<P>, each = together / groups;
-    constexpr std::size_t size = together * 16, strip = 8 * size;
+    constexpr int groups = together * lanes / width<P>, each = together / groups;
+    constexpr std::size_t size = together * lanes, strip = 512;
     // Move the entries from i on, up to `stop` or to the first that `replace` refuses, and return where that is.
     auto const move = [&](std::size_t i, std::size_t stop, auto const& replace) NPGM_INLINE_LAMBDA {
         for (; i < stop; i += size) {
@@ -133,9 +140,9 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
                 if constexpr (!plain) {
                     auto const points = load_registers<P>(x + i + group * width<P>);
                     for (int k = 0; k < each; ++k) {
-                        __m512& y = u[group * each + k];
-                        y = _mm512_mul_ps(gradient_factor, y);
-                        y = _mm512_fmadd_ps(decay, decays ? points.of[k] : _mm512_setzero_ps(), y);
+                        Vector& y = u[group * each + k];
+                        y = times(gradient_factor, y);
+                        y = madd(decay, decays ? points.of[k] : filled(0.0f), y);
                     }
                 }
             }
@@ -146,13 +153,13 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
                 Registers<P> means;
                 if constexpr (has_momentum) means = load_registers<P>(momentum + i + group * width<P>);
                 for (int k = 0; k < each; ++k) {
-                    __m512 &v = u[group * each + k], &point = points.of[k];
+                    Vector &v = u[group * each + k], &point = points.of[k];
                     if constexpr (has_momentum) {
-                        __m512& mean = means.of[k];
-                        v = mean = _mm512_fmadd_ps(weight, _mm512_sub_ps(v, mean), mean);
+                        Vector& mean = means.of[k];
+                        v = mean = madd(weight, minus(v, mean), mean);
                     }
-                    if constexpr (!plain) point = _mm512_mul_ps(shrink, point);
-                    point = _mm512_fnmadd_ps(lr, v, point);
+                    if constexpr (!plain) point = times(shrink, point);
+                    point = madd(minus_lr, v, point);
                 }
                 if constexpr (has_momentum) store_registers<P>(momentum + i + group * width<P>, means);
                 store_registers<P>(x + i + group * width<P>, points);
@@ -198,9 +205,9 @@ void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step
         if (step.before)
             return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);
     bool const plain = step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0;
-#if defined(__AVX512F__)
+#if NPGM_REGISTERS
     using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;  // the digits that are kept
-    using Directions = typename InRegisters<Preconditioner, Result>::Type;
+    using Directions = typename InRegisters<P, Preconditioner, Result>::Type;
     if constexpr (!std::is_void_v<Directions>)
         if (Directions::takes(step))
             return (plain ? walk_registers<P, M, true, Directions> : walk_registers<P, M, false, Directions>)(
