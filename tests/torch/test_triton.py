@@ -15,7 +15,6 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import npgm
-from npgm import references
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD, fused
 from npgm.torch.options import Rule
@@ -29,7 +28,6 @@ from npgm.torch.triton import driver, loops
 ON_DEVICE = torch.cuda.is_available()
 DEVICE = torch.device("cuda" if ON_DEVICE else "cpu")
 KERNELS = [registry[key] for key in sorted(driver.KERNELS)]
-NAMES = [name for name in references.names("separable") if type(npgm.reference(name).kernel) in KERNELS]
 BLOCK = driver.BLOCK
 SHAPES = [(3, 4), (), (0, 2), (2, 3, 4, 4), (30, 67), (BLOCK + 5,)]
 FEW = [(3, 4), (0, 2), (30, 7)]
@@ -48,6 +46,7 @@ def _steps(monkeypatch):
         return
     monkeypatch.setitem(fused.KERNELS, "cpu", driver.KERNELS)
     monkeypatch.setattr(native, "is_direct", lambda: False)
+    monkeypatch.setattr(driver, "ARGUMENTS", 32)  # which the interpreter writes one by one
     with torch.library._scoped_library("npgm", "IMPL") as library, np.errstate(all="ignore"):
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one already
             library.impl("measure", driver.measure, "CPU", allow_override=True)
@@ -113,7 +112,7 @@ def assert_close(got, want, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype", "shapes"),
-    [(name, torch.float32, FEW) for name in ["isotropic-pow", *NAMES]]
+    [("isotropic-pow", torch.float32, FEW)]
     + [(name, dtype, SHAPES) for name in ("isotropic-cosh", "separable-log") for dtype in DTYPES],
     ids=str,
 )
@@ -129,35 +128,31 @@ def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, shapes, la
         assert_close(a, b, dtype)
 
 
-OF_THE_NORM = [
-    {"momentum_order": "before", "scope": "tensor", "weight_decay": 0.1, "maximize": True},
-    {"scope": "group", "weight_decay": 0.1},
-    {"scope": "tensor"},
-    {"scope": "tensor", "weight_decay": 0.1, "maximize": True},
-    {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "scope": "tensor"},
+OF_EITHER = [
+    {"momentum": 0.0, "weight_decay": 0.1, "maximize": True},
+    {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
+    {"nonfinite": "skip"},
+    {"scale": "auto", "scope": "tensor", "momentum_order": "before", "weight_decay": 0.1},
+    {"scale": "auto", "scope": "global", "nonfinite": "skip"},
+    {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "weight_decay": 0.1, "maximize": True},
+    {"scaler": {"found_inf": 1.0}, "weight_decay": 0.1, "decoupled_weight_decay": True},
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("isotropic-cosh", options) for options in OF_THE_NORM]
-    + [(name, options) for name in ("isotropic-cosh", "separable-cosh") for options in [
-        {"momentum": 0.0},
-        {"momentum_order": "before"},
-        {"momentum": 0.0, "weight_decay": 0.1, "maximize": True},
-        {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
-        {"lr": torch.tensor([0.05])},
-        {"lr": torch.tensor(0.05, dtype=torch.float64, device=DEVICE)},
-        {"nonfinite": "skip"},
-        {"scale": "auto"},
-        {"scale": "auto", "scope": "tensor", "momentum_order": "before", "weight_decay": 0.1},
-        {"scale": "auto", "scope": "global", "nonfinite": "skip"},
-        {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "weight_decay": 0.1, "maximize": True},
-        {"scaler": {"found_inf": 1.0}, "weight_decay": 0.1, "decoupled_weight_decay": True},
-    ]],
+    [
+        *((name, options) for name in ("isotropic-cosh", "separable-cosh") for options in OF_EITHER),
+        ("isotropic-cosh", {"momentum_order": "before", "scope": "tensor", "weight_decay": 0.1, "maximize": True}),
+        ("isotropic-cosh", {"scope": "tensor", "weight_decay": 0.1, "maximize": True}),
+        ("isotropic-cosh", {"scope": "group", "weight_decay": 0.1}),
+        ("isotropic-cosh", {"lr": torch.tensor([0.05])}),
+        ("separable-cosh", {"lr": torch.tensor(0.05, dtype=torch.float64, device=DEVICE)}),
+        ("separable-cosh", {"momentum_order": "before"}),
+    ],
     ids=str,
-)  # fmt: skip
+)
 def test_steps_with_each_option_are_those_of_the_loop(name, options, launches):
     starts = tensors(FEW, torch.float64)
     got, want = (run(name, starts, path, **options) for path in ({"fused": None}, {"fused": False, "foreach": False}))
@@ -180,8 +175,15 @@ def test_momentum_may_be_of_float32(dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("isotropic-cosh", torch.float32),
+        ("isotropic-cosh", torch.float16),
+        ("separable-cosh", torch.float64),
+        ("separable-cosh", torch.bfloat16),
+    ],
+)
 def test_every_size_and_place_in_memory(name, dtype):
     strip = 32 * driver.WARPS * 16 // dtype.itemsize
     sizes = [1, strip - 1, strip, strip + 1, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + strip + 3]
@@ -208,9 +210,9 @@ def test_every_size_and_place_in_memory(name, dtype):
         assert torch.equal(memory, before), "nothing outside of the tensors is written"
 
 
-@pytest.mark.slow
-def test_many_tensors_are_one_launch_and_one_table(launches):
-    shapes = [(1 + i % 7,) for i in range(50)]
+def test_many_tensors_are_one_launch_and_one_table(launches, monkeypatch):
+    monkeypatch.setattr(driver, "ARGUMENTS", 32)  # on a device, too: fewer than the entries of a table
+    shapes = [(1 + i,) for i in range(7)]
     params = [p.requires_grad_() for p in tensors(shapes, torch.float32)]
     for p in params:
         p.grad = torch.ones_like(p)
@@ -289,8 +291,9 @@ def test_preconditioners_are_within_five_units_in_the_last_place(kernel, dtype):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("kernel", "dtype"), [*((kernel, torch.float32) for kernel in KERNELS), (npgm.Cosh, torch.float64)]
+)
 def test_special_values_and_scales(kernel, dtype):
     numbers = torch.finfo(dtype)
     largest = numbers.max
@@ -307,8 +310,7 @@ def test_special_values_and_scales(kernel, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("size", [1.0, "tiny", "huge"])
-@pytest.mark.parametrize("decay", [0.0, 0.25])
+@pytest.mark.parametrize(("size", "decay"), [(1.0, 0.0), (1.0, 0.25), ("tiny", 0.0), ("huge", 0.25)])
 def test_norms_are_the_definition_at_any_size(dtype, size, decay):
     numbers = torch.finfo(dtype)
     factor = {"tiny": numbers.tiny * 4, "huge": numbers.max / 32}.get(size, 1.0)
@@ -333,7 +335,7 @@ def test_norms_are_the_definition_at_any_size(dtype, size, decay):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_norms_of_what_is_not_finite_and_of_very_different_sizes(dtype):
     def norms(gs):
         return torch.ops.npgm.measure(gs, gs, [], None, **told())[:, 0].tolist()
@@ -352,12 +354,11 @@ def test_norms_of_what_is_not_finite_and_of_very_different_sizes(dtype):
     assert norms(filled) == [big, pytest.approx(np.sqrt(size), rel=1e-6)]
     assert norms(filled[:1]) == [small, pytest.approx(np.sqrt(size), rel=1e-6)]
     assert norms(filled[2:]) == [0.0, 0.0]
-    if dtype != torch.bfloat16 or ON_DEVICE:  # the interpreter misreads them
-        subnormal = torch.tensor([small * torch.finfo(dtype).eps], dtype=dtype, device=DEVICE)
-        assert norms([subnormal]) == [subnormal.item(), 1.0]
+    subnormal = torch.tensor([small * torch.finfo(dtype).eps], dtype=dtype, device=DEVICE)
+    assert norms([subnormal]) == [subnormal.item(), 1.0]
 
 
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "separable-log"])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip"])
 def test_what_is_not_finite_does_what_it_does_in_the_loop(name, value, nonfinite):
@@ -421,10 +422,9 @@ def test_nothing_at_all_is_a_step_too(launches):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("before", [False, True])
-def test_the_operators_meet_the_contract_of_torch(before):
+def test_the_operators_meet_the_contract_of_torch():
     params, gradients, momentum = (tensors([(4,), (2, 3)], torch.float32, seed) for seed in range(3))
-    rule = told(before=before, per_tensor=True, momentum=0.9, scale=2.0, coupled_decay=0.1, maximize=True)
+    rule = told(before=True, per_tensor=True, momentum=0.9, scale=2.0, coupled_decay=0.1, maximize=True)
     torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), rule)
     lr, scale = torch.tensor(0.1, dtype=torch.float64, device=DEVICE), torch.tensor(2.0, device=DEVICE)
     torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, scale, None), rule)
