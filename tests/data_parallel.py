@@ -13,7 +13,7 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 import dying
 import processes
-from npgm import experiments
+from npgm import cli, experiments
 from npgm.experiments import ranks
 from npgm.experiments.spec import Resources
 from npgm.experiments.training import checkpoint, parallel
@@ -100,3 +100,12 @@ def run(*folders: Path) -> None:
             run_with_checkpoints(folder)
         experiments.run(experiments.load("phase-retrieval"), "smoke", folders[-1])
         ranks.leave()
+
+
+@record
+def command(*arguments: str) -> None:
+    """Do what the installed program does with these arguments."""
+    torch.set_num_threads(1)
+    os.environ["COLUMNS"] = "250"
+    with processes.whole_program():
+        cli.app(arguments, standalone_mode=False)

@@ -22,10 +22,10 @@ from npgm.experiments.solving.experiment import SolvingPreset
 
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory):
-    """The smoke preset of the real experiment, run by the real command."""
+    """Two methods of the smoke preset of the real experiment, run by the real command."""
     output = tmp_path_factory.mktemp("results")
-    arguments = ["matrix-factorization", "--preset", "smoke", "--jobs", 1, "--output", output]
-    return output, commands.npgm("reproduce", *arguments, columns=250)
+    arguments = ["matrix-factorization", "--preset", "smoke", "--methods", "iHGDm", "--methods", "AdGD-accel", "--jobs", 1]
+    return output, commands.npgm("reproduce", *arguments, "--output", output, columns=250)
 
 
 def assert_same(runs: pl.DataFrame, others: pl.DataFrame) -> None:
@@ -42,7 +42,7 @@ def test_reproduce_writes_histories_report_and_figures(smoke):
     report = (folder / "report.md").read_text()
     for part in ("iHGDm, significantly outperforms", "| rank = 30 | AdGD-accel |", "stability limit", "--preset smoke"):
         assert part in report
-    assert len(list((folder.parent / "runs").glob("*.parquet"))) == 24
+    assert len(list((folder.parent / "runs").glob("*.parquet"))) == 8
     assert not list(folder.parent.rglob("*part"))
 
 
@@ -51,7 +51,7 @@ def test_histories_are_the_solvers(smoke):
     """A stored run is what `minimize` gives for its start alone, up to the order of summation in a batch."""
     experiment = experiments.load("matrix-factorization")
     store = experiments.Store(smoke[0] / "matrix-factorization" / "runs")
-    for run in experiment.runs("smoke")[:8:3]:
+    for run in experiment.runs("smoke", ["iHGDm", "AdGD-accel"])[:4:3]:
         frame = store.read([run])
         instance = run.instance(threads=1)
         (start,) = instance.starts([run.seed])
@@ -65,16 +65,6 @@ def test_histories_are_the_solvers(smoke):
         measured = frame.filter(pl.col("sharpness").is_not_null())["k"].to_list()
         assert measured == [0, 1, run.maxiter]
         assert set(frame["method"]) == {run.method.label}
-
-
-@pytest.mark.slow
-def test_what_is_done_is_not_done_again_and_the_report_is_repeatable(smoke):
-    output, _ = smoke
-    report = output / "matrix-factorization" / "smoke" / "report.md"
-    before, text = {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")}, report.read_text()
-    commands.npgm("reproduce", "matrix-factorization", "--preset", "smoke", "--jobs", 1, "--output", output)
-    assert {p: p.stat().st_mtime_ns for p in output.rglob("*.parquet")} == before
-    assert report.read_text() == text
 
 
 def small(maxiter=20):

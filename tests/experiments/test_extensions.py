@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import pytest
 
 import commands
 import npgm
+import processes
 from npgm import _registry
 
 PAGE = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -29,9 +29,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def run(folder, *arguments, **environment):
-    return subprocess.run([sys.executable, *arguments], cwd=folder, env=os.environ | environment, capture_output=True,
-                          text=True, check=False)  # fmt: skip
+def run(folder, call):
+    process = processes.start(call, folder / "output")
+    process.join()
+    assert process.exitcode == 0, (folder / "output").read_text()
 
 
 def rows(folder):
@@ -41,11 +42,9 @@ def rows(folder):
 
 @pytest.mark.slow
 def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(folder):
-    command, *arguments = COMMAND.split()
-    assert command == "npgm"
-    script = "import sys; sys.path.pop(0); from npgm.__main__ import main; main()"  # as the installed script has it
-    done = run(folder, "-c", script, *arguments, "--jobs", "2")
-    assert done.returncode == 0, done.stderr
+    assert COMMAND.startswith("npgm ")
+    code = f"import commands; commands.program(*{COMMAND.split()[1:]}, '--jobs', '2')"
+    run(folder, partial(commands.script, code, folder))
     assert rows(folder) == ["2 of 2"] * 4
     report = (folder / "results" / "valley-descent" / "smoke" / "report.md").read_text()
     assert "`npgm reproduce valley-descent.toml --preset smoke`" in report
@@ -53,14 +52,13 @@ def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(fol
 
 @pytest.mark.slow
 def test_what_a_script_registers_reaches_its_processes(folder):
-    (folder / "script.py").write_text(
+    code = (
         CODE + "\nfrom pathlib import Path\nfrom npgm import experiments\n"
         "if __name__ == '__main__':\n"
         "    mine = experiments.load(Path('valley-descent.toml'))\n"
         "    experiments.write_report(mine, 'smoke', experiments.run(mine, 'smoke', Path('results'), jobs=2))\n"
     )
-    done = run(folder, "script.py")
-    assert done.returncode == 0, done.stderr
+    run(folder, partial(commands.script, code, folder))
     assert rows(folder) == ["2 of 2"] * 4
 
 
@@ -80,13 +78,16 @@ def test_an_installed_package_is_found(folder):
             "[npgm.kernels]", "[npgm.methods]\nmine = mine\n\n[npgm.problems]\nmine = mine\n\n[npgm.kernels]"
         )
     )
-    environment = {"PYTHONPATH": str(folder)}
+    code = (
+        "import sys, commands, npgm\n"
+        "sys.path.append('..')\n"
+        "assert 'mine' not in sys.modules\n"
+        "npgm.reference('separable-halfcosh'), npgm.solvers.sign\n"
+        "commands.program('reproduce', 'valley-descent', '--preset', 'smoke')\n"
+    )
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()
-    code = "import sys, npgm; assert 'mine' not in sys.modules; npgm.reference('separable-halfcosh'); npgm.solvers.sign; print(*npgm.kernels.registry)"
-    assert "halfcosh" in run(elsewhere, "-c", code, **environment).stdout
-    done = run(elsewhere, "-m", "npgm", "reproduce", "valley-descent", "--preset", "smoke", **environment)
-    assert done.returncode == 0, done.stderr
+    run(elsewhere, partial(commands.script, code, elsewhere))
     assert rows(elsewhere) == ["2 of 2"] * 4
 
 

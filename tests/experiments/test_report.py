@@ -35,6 +35,7 @@ def test_the_report_of_what_was_never_run(tmp_path):
         assert "**No run is done: this preset was never run.**" in text
         assert "## Results" not in text
         assert "## Methods" in text
+        assert ("The paper states no result of it in words." in text) == bool(experiment.source and not experiment.claims)
         rows = claim_rows(text)
         assert len(rows) == len(experiment.claims) * len(experiment.by_reading())
         total = len(experiment.runs("paper"))
@@ -53,14 +54,7 @@ def test_the_report_of_what_was_run_in_part(tmp_path):
     assert "**7 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
 
 
-def test_what_is_too_little_decides_nothing(tmp_path):
-    store = experiments.run(small(), "smoke", tmp_path, jobs=1)
-    rows = claim_rows(experiments.write_report(small(), "smoke", store)[0].read_text())
-    assert {row[1] for row in rows} == {"undecided"}
-    assert all(row[4].startswith("too short, which decides nothing: ") for row in rows)
-
-
-def test_a_setting_without_runs(tmp_path):
+def test_a_setting_without_runs_and_one_with_too_little(tmp_path):
     store = experiments.run(small(), "smoke", tmp_path, jobs=1)
     for run in small().runs("smoke"):
         if run.setting == {"variance": 0.25}:
@@ -68,9 +62,10 @@ def test_a_setting_without_runs(tmp_path):
     markdown, _, figure = experiments.write_report(small(), "smoke", store)
     assert figure.stat().st_size > 10_000
     assert "| variance = 0.5 | iHGD |" in markdown.read_text()
-    verdicts = [(row[1], row[2].rpartition(", ")[2]) for row in claim_rows(markdown.read_text())]
-    readings = small().readings["variance"]
+    rows, readings = claim_rows(markdown.read_text()), small().readings["variance"]
+    verdicts = [(row[1], row[2].rpartition(", ")[2]) for row in rows]
     assert verdicts == 2 * [("not run", readings[0]), ("undecided", readings[1])]
+    assert all(row[4].startswith("too short, which decides nothing: ") for row in rows[1::2])
 
 
 def test_the_results_of_presets(tmp_path):

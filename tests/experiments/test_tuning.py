@@ -299,12 +299,12 @@ def test_two_processes_tune_together(done, tmp_path):
 
 @pytest.mark.slow
 def test_a_training(tmp_path, monkeypatch):
-    preset = ImagePreset(starts=[3], epochs=1, examples=300)
+    preset = ImagePreset(starts=[2], epochs=1, examples=300)
     network = {"name": "mlp", "widths": [784, 8]}
     experiment = dataclasses.replace(experiments.load("mnist"), network=network, presets={"smoke": preset},
                                      settings={"preprocessing": ["unit"]}, readings={})  # fmt: skip
     computed = counted(monkeypatch, ImageExperiment)
-    tuned = tune(experiment, "smoke", tmp_path, methods=["SGD", "Adam"], jobs=1, trials=5)
+    tuned = tune(experiment, "smoke", tmp_path, methods=["SGD", "Adam"], jobs=1, trials=2)
     assert len(computed) == len(set(computed))
     assert [entry.before.label for entry in tuned] == ["SGD", "Adam"]
     assert all(math.isfinite(value) for entry in tuned for value in entry.values_after)

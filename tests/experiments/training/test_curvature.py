@@ -8,7 +8,6 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from npgm import experiments
-from npgm.experiments.spec import Resources
 from npgm.experiments.training.curvature import Curvature
 from npgm.experiments.training.experiment import TextPreset
 from npgm.experiments.training.text import Text
@@ -26,10 +25,15 @@ def small():
                                methods=loaded.methods[:1], curvature=curvature)  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return experiments.run(small(), "smoke", tmp_path_factory.mktemp("results"), jobs=1)
+
+
 @pytest.mark.slow
-def test_what_is_measured(tmp_path):
+def test_what_is_measured(store):
     (run,) = small().runs("smoke")
-    (frame,) = small().compute([run], Resources(1, "cpu", tmp_path))
+    frame = store.read([run])
     assert frame["k"].to_list() == [*range(1, 11), 12]
     method = run.method
     trainer = Trainer(run.training, method.method, method.arguments(), [0])
@@ -47,8 +51,7 @@ def test_what_is_measured(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_report_has_all_points_and_those_after_the_first(tmp_path):
-    store = experiments.run(small(), "smoke", tmp_path, jobs=1)
+def test_the_report_has_all_points_and_those_after_the_first(store):
     assert store.missing(small().runs("smoke")) == []
     paths = experiments.write_report(small(), "smoke", store)
     assert [path.name for path in paths][2:] == ["convergence.svg", "curvature.svg"]

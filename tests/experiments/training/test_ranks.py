@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -199,12 +196,11 @@ def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes_once(tmp_path):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "npgm"]
-    options = ["--preset", "smoke", "--methods", "iHGD", "--seeds", "1", "--parallel", "fsdp"]
-    printed = subprocess.run(
-        [*command, "reproduce", "mnist", *options, "--output", str(tmp_path)],
-        env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "250"}, capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
+    options = ["--preset", "smoke", "--methods", "iHGD", "--seeds", "1", "--parallel", "fsdp", "--output", str(tmp_path)]
+    failed, errors = torchrun(tmp_path / "logs", data_parallel.command, "reproduce", "mnist", *options)
+    assert not failed, errors
     report = tmp_path / "mnist" / "smoke" / "report.md"
     assert "each on 2 ranks (FSDP)" in report.read_text()
-    assert printed.count(str(report)) == 1
+    printed = [path.read_text() for path in (tmp_path / "logs").rglob("stdout.log")]
+    assert len(printed) == 2
+    assert "".join(printed).count(str(report)) == 1
