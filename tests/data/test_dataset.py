@@ -61,7 +61,8 @@ def test_every_local_form_is_read(cache, site_archive, arrays, no_network):
 
 
 @pytest.mark.slow
-def test_the_cache_needs_no_network_and_heals(cache, site_archive, no_network):
+def test_the_cache_needs_no_network_and_heals(cache, site_archive, no_network, monkeypatch):
+    monkeypatch.setattr(MovieLens100K, "package", None)
     data.load("movielens-100k", site_archive.parent)
     assert [path.name for path in cache.iterdir()] == ["movielens-100k.npz"]
     data.load("movielens-100k")

@@ -37,7 +37,7 @@ def test_mnist_is_mnist(mnist):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", ["plain", "gz", "torchvision"])
+@pytest.mark.parametrize("form", ["gz", "torchvision"])
 def test_mnist_from_a_folder(mnist, cache, tmp_path, form):
     folder = tmp_path / "MNIST" / "raw" if form == "torchvision" else tmp_path
     folder.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,17 @@ from npgm.experiments.solving.experiment import SolvingPreset
 def smoke(tmp_path_factory):
     """Two methods of the smoke preset of the real experiment, run by the real command."""
     output = tmp_path_factory.mktemp("results")
-    arguments = ["matrix-factorization", "--preset", "smoke", "--methods", "iHGDm", "--methods", "AdGD-accel", "--jobs", 1]
+    arguments = [
+        "matrix-factorization",
+        "--preset",
+        "smoke",
+        "--methods",
+        "iHGDm",
+        "--methods",
+        "AdGD-accel",
+        "--jobs",
+        1,
+    ]
     return output, commands.npgm("reproduce", *arguments, "--output", output, columns=250)
 
 

@@ -35,7 +35,9 @@ def test_the_report_of_what_was_never_run(tmp_path):
         assert "**No run is done: this preset was never run.**" in text
         assert "## Results" not in text
         assert "## Methods" in text
-        assert ("The paper states no result of it in words." in text) == bool(experiment.source and not experiment.claims)
+        assert ("The paper states no result of it in words." in text) == bool(
+            experiment.source and not experiment.claims
+        )
         rows = claim_rows(text)
         assert len(rows) == len(experiment.claims) * len(experiment.by_reading())
         total = len(experiment.runs("paper"))

@@ -56,17 +56,20 @@ def test_derivatives_agree_with_autograd(problem, backend):
 
 
 @pytest.mark.slow
-@each_problem
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda b: b.name)
+@pytest.mark.parametrize(
+    ("problem", "backend"),
+    [(p, b) for b in BACKENDS for p in (PROBLEMS[: len(registry)] if b is JAX else PROBLEMS)],
+    ids=repr,
+)
 def test_backends_and_batches_agree(problem, backend):
     x = np.stack([problem.start, -0.5 * problem.start])
     value, grad = problem(backend.array(x))
     rows = [problem(row) for row in x]
     np.testing.assert_allclose(backend.numpy(value), [row[0] for row in rows], rtol=1e-13)
     np.testing.assert_allclose(backend.numpy(grad), [row[1] for row in rows], rtol=1e-13, atol=1e-15)
-    low = backend.array(x.astype(np.float32))
-    assert backend.numpy(problem(low)[1]).dtype == np.float32
-    np.testing.assert_allclose(backend.numpy(problem(low)[1]), grad, rtol=1e-4)
+    low = backend.numpy(problem(backend.array(x.astype(np.float32)))[1])
+    assert low.dtype == np.float32
+    np.testing.assert_allclose(low, grad, rtol=1e-4)
 
 
 @each_problem
@@ -101,7 +104,7 @@ def test_constants_agree_with_a_grid(problem, phi, constants):
     else:
         n, rng = problem.start.size, np.random.default_rng(0)
         center = problem.minimiser
-        points = center + rng.standard_normal((100, n)) * np.logspace(-6, 0.4, 100)[:, None]
+        points = center + rng.standard_normal((20, n)) * np.logspace(-6, 0.4, 20)[:, None]
         if problem.key == "radial-quartic":
             points = np.linspace(0.5, 1.6, 400)[:, None] * phi.scale ** (1 / 3) * np.array([0.6, 0.0, -0.8])
         for estimate, want in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import tracemalloc
 from dataclasses import dataclass
@@ -333,7 +332,6 @@ def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key
         tracemalloc.reset_peak()
         return 0.5 * float(gradient @ x), gradient
 
-    gc.collect()
     tracemalloc.start()
     try:
         npgm.minimize(watched, np.ones(n), method=key, lr=0.1, maxiter=6, tol=0.0, **options)

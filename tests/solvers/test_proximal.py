@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -79,14 +78,8 @@ def test_the_default_ends_at_the_minimum_of_l1_problems(fun, scale):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("reference", "lr"),
-    [
-        *itertools.product(["separable-cosh", "separable-log", "isotropic-quad"], ["auto", "backtracking"]),
-        # "auto" with it is the default for matrices below
-        pytest.param("isotropic-cosh", "backtracking", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("reference", ["separable-cosh", "separable-log", "isotropic-quad"])
+@pytest.mark.parametrize("lr", ["auto", "backtracking"])
 def test_every_reference_and_rule_ends_at_the_minimum(reference, lr):
     g = proximal.L1(0.5)
     run = npgm.minimize(logistic, 0.1 * np.ones(12), prox=g, reference=reference, scale="auto", lr=lr)
@@ -164,13 +157,13 @@ def test_whole_groups_vanish():
 
 @pytest.mark.parametrize("reference", [pytest.param(None, marks=pytest.mark.slow), "spectral-cosh", "isotropic-quad"])
 def test_low_rank_completion(reference):
-    g = proximal.NuclearNorm(0.5)
+    g = proximal.NuclearNorm(2.0)
     options = {} if reference is None else {"reference": reference, "scale": "auto"}
     run = npgm.minimize(completion, np.zeros((12, 9)), prox=g, **options)
     is_minimum(completion, g, run)
     assert np.linalg.matrix_rank(run.x, tol=1e-9) <= 4
     # at the minimum -∇f lies in the subdifferential: its largest singular value is the weight
-    assert np.linalg.norm(completion(run.x)[1], 2) == pytest.approx(0.5, rel=1e-5)
+    assert np.linalg.norm(completion(run.x)[1], 2) == pytest.approx(2.0, rel=1e-5)
 
 
 def test_a_start_at_the_solution_and_one_of_zero():

@@ -59,6 +59,6 @@ def test_bad_input_is_named():
 def test_the_matrix_factorisation_converges_from_every_start(ratings):
     problem = npgm.problems.MatrixFactorization(ratings, 10)
     phi = npgm.Blocks(npgm.Spectral(npgm.Cosh(), scale=100.0), [(n, 10) for n in ratings.shape])
-    starts = np.stack([problem.start(seed) for seed in range(10)])
+    starts = np.stack([problem.start(seed) for seed in range(3)])
     got = npgm.minimize(problem, starts, reference=phi, lr=1.0, momentum=0.9, maxiter=500, tol=0.0, batch=True)
-    assert (np.linalg.norm(got.jac.reshape(10, -1), axis=1) <= 1e-6).all()
+    assert (np.linalg.norm(got.jac.reshape(3, -1), axis=1) <= 1e-6).all()

@@ -59,7 +59,7 @@ def report(problem, phi, constants, lr, momentum):
 
 
 @each_known
-@pytest.mark.parametrize("momentum", [0.0, 0.25, 0.49])
+@pytest.mark.parametrize("momentum", [0.0, 0.49])
 def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
     result = report(problem, phi, constants, 1 / constants.smoothness, momentum)
     assert result.holds, [(c.bound.theorem, c.ratio) for c in result.certificates if not c.holds]
@@ -74,7 +74,7 @@ def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
 @pytest.mark.parametrize(
     ("problem", "phi", "constants"), [case for case in KNOWN if isinstance(case[1], npgm.Isotropic)], ids=repr
 )
-@pytest.mark.parametrize("momentum", [0.1, 0.5, 0.9])
+@pytest.mark.parametrize("momentum", [0.1, 0.9])
 def test_theorem_2_7_holds_at_its_step(problem, phi, constants, momentum):
     L = max(constants.smoothness, constants.lipschitz)
     result = report(problem, phi, constants, (1 - momentum) ** 2 / L, momentum)

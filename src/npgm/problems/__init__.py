@@ -12,7 +12,7 @@
 
 `composites` holds sums of a smooth function and one with proximal steps.
 
-    >>> problem = npgm.problems.composites["sparse-logistic"]()
+    >>> problem = npgm.problems.composites["sparse-logistic"](samples=60, features=12)
     >>> npgm.minimize(problem, problem.start, prox=problem.prox).success
     True
 """

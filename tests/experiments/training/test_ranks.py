@@ -196,7 +196,18 @@ def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes_once(tmp_path):
-    options = ["--preset", "smoke", "--methods", "iHGD", "--seeds", "1", "--parallel", "fsdp", "--output", str(tmp_path)]
+    options = [
+        "--preset",
+        "smoke",
+        "--methods",
+        "iHGD",
+        "--seeds",
+        "1",
+        "--parallel",
+        "fsdp",
+        "--output",
+        str(tmp_path),
+    ]
     failed, errors = torchrun(tmp_path / "logs", data_parallel.command, "reproduce", "mnist", *options)
     assert not failed, errors
     report = tmp_path / "mnist" / "smoke" / "report.md"
