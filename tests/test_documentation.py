@@ -27,13 +27,13 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def with_code():
-    """The pages whose blocks are whole; those are slow that import more than the processes of the tests have imported."""
+    """The pages whose blocks are whole."""
     for page in PAGES:
-        if page.name != "CONTRIBUTING.md" and (code := blocks(page, "python")):
-            slow = re.search("(import|from) (jax|optax|lightning|transformers|skorch)", "\n".join(code))
-            yield pytest.param(page, id=str(page.relative_to(ROOT)), marks=[pytest.mark.slow] if slow else [])
+        if page.name != "CONTRIBUTING.md" and blocks(page, "python"):
+            yield pytest.param(page, id=str(page.relative_to(ROOT)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [*with_code()])
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path):
     output = tmp_path / "output"

@@ -103,6 +103,7 @@ def test_an_interrupt_while_the_command_line_is_imported_is_quiet(module):
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")  # 130 to a shell
 
 
+@pytest.mark.slow
 def test_an_interrupted_command_is_quiet():
     code = (
         "import os, signal, sys\n"

@@ -100,6 +100,7 @@ def test_the_site_is_asked_before_the_registry(cache, site_archive, monkeypatch,
         server.server_close()
 
 
+@pytest.mark.slow
 def test_the_registry_is_the_last_resort(cache, monkeypatch, arrays):
     monkeypatch.setattr(MovieLens100K, "urls", NOWHERE)
     got = data.load("movielens-100k")

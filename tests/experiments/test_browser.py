@@ -16,6 +16,8 @@ from selenium.webdriver.common.by import By
 from npgm import experiments
 from npgm.experiments.solving.experiment import SolvingPreset
 
+pytestmark = pytest.mark.slow
+
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
          "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--force-device-scale-factor=1")  # fmt: skip
 PAGES = ("phase-retrieval/smoke/report.html", "mnist/paper/report.html", "index.html")

@@ -108,6 +108,7 @@ def test_the_command_writes_the_report_of_what_the_cluster_computed(tmp_path, ad
     assert (tmp_path / "phase-retrieval" / "smoke" / "report.md").is_file()
 
 
+@pytest.mark.slow
 def test_workers_need_not_have_what_a_user_registers(tmp_path, address, monkeypatch):
     page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
     (tmp_path / "of_the_user.py").write_text("\n\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)))
@@ -125,6 +126,7 @@ def test_workers_need_not_have_what_a_user_registers(tmp_path, address, monkeypa
         del sys.modules["of_the_user"]
 
 
+@pytest.mark.slow
 def test_what_a_run_raises_is_raised(tmp_path, address):
     experiment = dataclasses.replace(multilayer_perceptron(), dataset="cifar100")
     with pytest.raises(RuntimeError, match="the data set cifar100 could not be had"):
@@ -152,6 +154,7 @@ def test_workers_of_several_threads_are_refused(tmp_path, cache):
     assert not list(tmp_path.rglob("*.parquet"))
 
 
+@pytest.mark.slow
 def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, monkeypatch):
     arguments = {"engine": "dask", "scheduler": address}
     version = distributed.versions._version_cached
@@ -187,6 +190,7 @@ def clients():
     return {id(kept) for kept in gc.get_objects() if type(kept) is distributed.Client}
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_is_gone(tmp_path, monkeypatch):
     """One that is collected while another starts waits for the lock of that one, for ever."""
     before = clients()

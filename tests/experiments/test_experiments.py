@@ -119,6 +119,7 @@ def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path, wh
     assert_same(resumed.read(everything), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "experiment"), [("reproduce", "matrix-factorization"), ("tune", "phase-retrieval")]
 )

@@ -237,6 +237,7 @@ def runs_in(folder):
     return {path: path.stat().st_mtime_ns for path in folder.glob("tiny/runs/*.parquet")}
 
 
+@pytest.mark.slow
 def test_no_run_is_computed_twice_and_none_again(done, monkeypatch):
     folder, tuned, computed = done
     assert len(computed) == len(set(computed)) == len(runs_in(folder))
@@ -248,6 +249,7 @@ def test_no_run_is_computed_twice_and_none_again(done, monkeypatch):
     assert again == []
 
 
+@pytest.mark.slow
 def test_the_stepsize_found_is_better(done):
     _, tuned, _ = done
     for entry in tuned:
@@ -257,6 +259,7 @@ def test_the_stepsize_found_is_better(done):
         assert dataclasses.replace(entry.before, options=options) == entry.after
 
 
+@pytest.mark.slow
 def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_path):
     folder, tuned, _ = done
     table, *specifications = write_table(tiny(folder), "smoke", folder, tuned)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npgm.problems import MatrixFactorization
@@ -34,6 +34,7 @@ def test_sparse_dense_and_definition_agree(case, threads):
         np.testing.assert_allclose(grad, definition[1], rtol=1e-11, atol=1e-11)
 
 
+@settings(max_examples=30)
 @given(shapes, st.integers(1, 4))
 def test_a_batch_is_its_points(case, runs):
     shape, rank, seed = case

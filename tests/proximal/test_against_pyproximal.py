@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import numpy as np
-import pyproximal
 import pytest
 
 import npgm
 from npgm import proximal
 
 ROWS, COLUMNS = 5, 4
-PAIRS = {
-    "l1": (proximal.L1(0.7), pyproximal.L1(sigma=0.7), lambda y: y.ravel()),
-    "box": (proximal.Box(-0.5, 0.8), pyproximal.Box(-0.5, 0.8), lambda y: y.ravel()),
-    "l2": (proximal.L2(0.9), pyproximal.Euclidean(sigma=0.9), lambda y: y.ravel()),
-    "ball": (proximal.Ball(1.5), pyproximal.EuclideanBall(0.0, 1.5), lambda y: y.ravel()),
-    "group-l2": (proximal.GroupL2(0.6), pyproximal.L21(COLUMNS, sigma=0.6), lambda y: y.T.ravel()),
-    "nuclear": (proximal.NuclearNorm(0.8), pyproximal.Nuclear((ROWS, COLUMNS), sigma=0.8), lambda y: y.ravel()),
-}
+NAMES = ("l1", "box", "l2", "ball", "group-l2", "nuclear")
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    import pyproximal  # a second, and these tests may be another worker's
+
+    return {
+        "l1": (proximal.L1(0.7), pyproximal.L1(sigma=0.7), lambda y: y.ravel()),
+        "box": (proximal.Box(-0.5, 0.8), pyproximal.Box(-0.5, 0.8), lambda y: y.ravel()),
+        "l2": (proximal.L2(0.9), pyproximal.Euclidean(sigma=0.9), lambda y: y.ravel()),
+        "ball": (proximal.Ball(1.5), pyproximal.EuclideanBall(0.0, 1.5), lambda y: y.ravel()),
+        "group-l2": (proximal.GroupL2(0.6), pyproximal.L21(COLUMNS, sigma=0.6), lambda y: y.T.ravel()),
+        "nuclear": (proximal.NuclearNorm(0.8), pyproximal.Nuclear((ROWS, COLUMNS), sigma=0.8), lambda y: y.ravel()),
+    }
 
 
 @pytest.mark.parametrize(
     ("name", "lift"),
-    [(name, "isotropic") for name in PAIRS]
+    [(name, "isotropic") for name in NAMES]
     + [(name, "separable") for name in ("l1", "box", "l2", "ball", "group-l2")]
     + [(name, "spectral") for name in ("l2", "ball", "nuclear")],
 )
-def test_the_quadratic_kernel_makes_the_steps_of_pyproximal(name, lift):
-    g, other, flat = PAIRS[name]
+def test_the_quadratic_kernel_makes_the_steps_of_pyproximal(pairs, name, lift):
+    g, other, flat = pairs[name]
     rng = np.random.default_rng(0)
     for _ in range(6):
         y, lr, scale = 2.0 * rng.standard_normal((ROWS, COLUMNS)), rng.uniform(0.1, 2.0), rng.uniform(0.5, 2.0)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pylops
-import pyproximal
 import pytest
 import torch
 from scipy import optimize
@@ -96,6 +94,9 @@ def test_a_number_and_momentum(momentum):
 
 
 def test_the_euclidean_steps_are_those_of_pyproximal():
+    import pylops  # a second of imports, for this test alone
+    import pyproximal
+
     L, start = float(np.linalg.norm(A, 2) ** 2), np.ones(12)
     run = npgm.minimize(
         squares, start, prox=proximal.L1(3.0), reference="separable-quad", lr=1.0 / L, maxiter=30, tol=0.0

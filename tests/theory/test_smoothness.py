@@ -109,7 +109,7 @@ def test_points_of_a_trajectory_give_a_lower_estimate_within_one_percent():
 
 def test_the_two_constants_differ_where_curvature_is_negative():
     problem, phi = registry["bump"](), npgm.reference("isotropic-cosh")
-    points = np.linspace(-6, 6, 2001)[:, None]
+    points = np.linspace(-6, 6, 1001)[:, None]
     assert theory.anisotropic_smoothness(problem, phi, points).value == pytest.approx(1.684439, rel=1e-4)
     assert theory.preconditioned_lipschitz(problem, phi, points).value == pytest.approx(4.8, rel=1e-6)
 
