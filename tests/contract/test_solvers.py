@@ -52,10 +52,12 @@ def test_converges_to_the_minimum(key):
     assert "1e-06" in res.message
 
 
-@each_solver
 @pytest.mark.parametrize(
-    ("backend", "dtype"),
-    slow_on_jax((NUMPY, np.float32), (TORCH, np.float32), (TORCH, np.float64), (JAX, np.float32)),
+    ("key", "backend", "dtype"),
+    slow_on_jax(
+        *((key, *case) for key in SOLVERS for case in ((NUMPY, np.float32), (TORCH, np.float32), (TORCH, np.float64))),
+        *((key, JAX, np.float32) for key in ("npgm", "auto", "proximal")),  # the others compiled, in tests/jax
+    ),
 )
 def test_every_backend_makes_the_same_steps(key, backend, dtype):
     kwargs = {"method": key, "maxiter": 20, "tol": 0.0, "history": True, **options(key)}

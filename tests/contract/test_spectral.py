@@ -11,7 +11,7 @@ import npgm
 from backends import AUTOGRAD, BACKENDS, JAX, TORCH, slow_on_jax
 from npgm import kernels
 
-FEW = ("cosh", "pow", "huber")  # with a library that compiles every operation for every shape
+FEW = ("cosh", "pow")  # with a library that compiles every operation for every shape
 KERNELS_AND_BACKENDS = slow_on_jax(
     *((cls(), b) for b in BACKENDS for key, cls in kernels.registry.items() if b.name != "jax" or key in FEW)
 )
@@ -46,7 +46,7 @@ def definition(function, y):
 
 @pytest.mark.slow
 @each_kernel
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(seed=st.integers(0, 2**32 - 1), rows=st.integers(1, 5), columns=st.integers(1, 5), size=st.floats(1e-3, 1e3))
 def test_acts_on_the_singular_values(kernel, seed, rows, columns, size):
     y = size * np.random.default_rng(seed).standard_normal((rows, columns))
@@ -66,7 +66,8 @@ def test_acts_on_the_singular_values(kernel, seed, rows, columns, size):
 @pytest.mark.parametrize(
     ("kernel", "backend", "shape", "values"),
     slow_on_jax(
-        *((kernel, TORCH, *spectrum) for kernel in KERNELS for spectrum in SPECTRA),
+        *((kernel, TORCH, *spectrum) for kernel in KERNELS for spectrum in SPECTRA[1:3]),
+        *((kernel, TORCH, *SPECTRA[i]) for kernel in (npgm.Cosh(), npgm.Exp(), kernels.Power()) for i in (0, 3)),
         *((kernel, JAX, *spectrum) for kernel, spectrum in ((npgm.Cosh(), SPECTRA[1]), (npgm.Exp(), SPECTRA[3]))),
     ),
     ids=lambda value: getattr(value, "name", repr(value)),

@@ -27,13 +27,9 @@ CASES = [
     *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key not in ("auto", "proximal")),
     ("npgm", {"lr": 0.2, "momentum": 0.9, "reference": "separable-log"}),
     ("npgm", {"lr": 0.2, "momentum": 0.5, "momentum_order": "before", "scale": "auto"}),
-    # slow to compile
-    pytest.param("npgm", {"lr": "auto"}, marks=pytest.mark.slow),
-    pytest.param(
-        "npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}, marks=pytest.mark.slow
-    ),
-    pytest.param("gd", {"lr": "auto"}, marks=pytest.mark.slow),
-    pytest.param("auto", {}, marks=pytest.mark.slow),
+    ("npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}),
+    ("npgm", {"lr": "auto"}),
+    ("auto", {}),
 ]
 
 

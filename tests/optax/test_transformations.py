@@ -15,7 +15,7 @@ from npgm import references
 from npgm.optax import npgm as make
 from npgm.optax import scale_by_preconditioner
 
-FEW = [name for name in references.names() if name.endswith(("-cosh", "-exp", "-pow", "-huber"))]
+FEW = [name for name in references.names() if name.endswith(("-cosh", "-pow"))]
 """The others are held to the definition on JAX's arrays in tests/contract."""
 SHAPES = {"matrix": (3, 4), "nested": {"vector": (5,), "scalar": ()}, "empty": (2, 0)}
 
@@ -54,8 +54,14 @@ def test_is_the_definition_on_the_whole_tree(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["isotropic-pow", "separable-cosh"])
-@pytest.mark.parametrize("dtype", [jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *(("isotropic-pow", dtype) for dtype in (jnp.float16, jnp.bfloat16, jnp.float32, jnp.float64)),
+        ("separable-cosh", jnp.bfloat16),
+        ("separable-cosh", jnp.float64),
+    ],
+)
 def test_dtype_is_kept_and_computed_in_float32(name, dtype):
     phi = npgm.reference(name, scale=2.0)
     gradients = tree(1, dtype, size=30.0)
@@ -90,7 +96,7 @@ def test_norms_that_would_overflow_or_underflow():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in FEW if name.endswith(("-cosh", "-pow"))])
+@pytest.mark.parametrize("name", FEW)
 def test_zero_gradients_give_zero_updates(name):
     optimizer, zeros = make(0.1, 0.9, name), {"matrix": jnp.zeros((3, 4)), "empty": jnp.zeros((2, 0))}
     assert not flat(jax.jit(lambda gradients: apply(optimizer, gradients))(zeros)).any()
@@ -268,11 +274,10 @@ def test_state_is_stable_under_cond(dtype, lr):
     assert all(leaf.dtype == dtype for leaf in jax.tree.leaves(updates))
 
 
-@pytest.mark.slow
 def test_momentum_can_be_kept_in_float32():
     optimizer = make(0.1, 0.99, accumulator_dtype=jnp.float32)
     params = tree(0, jnp.bfloat16)
-    updates, state = optimizer.update(params, optimizer.init(params), params)
+    updates, state = jax.eval_shape(optimizer.update, params, optimizer.init(params), params)
     assert all(leaf.dtype == jnp.bfloat16 for leaf in jax.tree.leaves(updates))
     assert {leaf.dtype for leaf in jax.tree.leaves(state) if leaf.ndim} == {jnp.dtype(jnp.float32)}
 
