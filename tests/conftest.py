@@ -3,38 +3,41 @@ from __future__ import annotations
 import os
 import signal
 
-import jax
 import pytest
-import torch
-from hypothesis import HealthCheck, core, settings
-
-if not torch.cuda.is_available():
-    os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
-
-jax.config.update("jax_enable_x64", True)
-# most of the time goes into compiling what runs once
-jax.config.update("jax_disable_most_optimizations", True)
-if jax.__version_info__ >= (0, 10):  # others may not know the flag, and would end the process
-    os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
-
-settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("npgm")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_configure(config):
-    """Processes that tests start can be interrupted, though this one runs in the background of a shell.
-
-    And one seed, that of pytest-randomly, which prints it, for the order of the tests, their data and Hypothesis.
-    """
+def pytest_configure():
+    """Processes that tests start can be interrupted, though this one runs in the background of a shell."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if core.global_force_seed is None and (seed := config.getoption("randomly_seed", None)) is not None:
+
+
+def pytest_collection(session):
+    """Set up what takes seconds to import, for which the process that only starts those of pytest-xdist would wait.
+
+    There is one seed, that of pytest-randomly, which prints it, for the order of the tests, their data and Hypothesis.
+    """
+    import jax
+    import torch
+    from hypothesis import HealthCheck, core, settings
+
+    if not torch.cuda.is_available():
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
+    jax.config.update("jax_enable_x64", True)
+    # most of the time goes into compiling what runs once
+    jax.config.update("jax_disable_most_optimizations", True)
+    if jax.__version_info__ >= (0, 10):  # others may not know the flag, and would end the process
+        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+    settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("npgm")
+    if core.global_force_seed is None and (seed := session.config.getoption("randomly_seed", None)) is not None:
         core.global_force_seed = seed
 
 
 @pytest.fixture(autouse=True)
 def _torch_is_seeded():
+    import torch
+
     torch.manual_seed(0)  # as pytest-randomly does for NumPy and the standard library
 
 
