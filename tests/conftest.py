@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -32,6 +33,11 @@ def pytest_collection(session):
     settings.load_profile("npgm")
     if core.global_force_seed is None and (seed := session.config.getoption("randomly_seed", None)) is not None:
         core.global_force_seed = seed
+
+
+def pytest_collection_finish():
+    """What was imported stays, and no garbage collection goes through it again."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
