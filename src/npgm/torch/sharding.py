@@ -54,11 +54,10 @@ def _is_joint(group: dict[str, Any]) -> bool:
 
 
 def _caller(*modules: str) -> FrameType | None:
-    """Return the innermost call of a function of these modules, or of those of packages if these end with a dot."""
+    """Return the innermost call of a function of the modules whose names begin like one of these."""
     frame = sys._getframe().f_back
     while frame is not None:
-        name = frame.f_globals.get("__name__", "")
-        if any(name.startswith(module) if module.endswith(".") else name == module for module in modules):
+        if frame.f_globals.get("__name__", "").startswith(modules):
             return frame
         frame = frame.f_back
     return None
