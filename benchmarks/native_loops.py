@@ -6,6 +6,7 @@ Float32 with one thread in the caches, in CPU time, and with all threads beyond 
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 
@@ -62,10 +63,11 @@ def main() -> None:
     size, times = 16384, 50  # the same memory many times over
     for instructions in core.instruction_sets():
         core.use_instruction_set(instructions)
-        for deviation in (0.01, 1.0):
-            steps = calls(size, times, deviation, False, 1)
+        for deviation, momentum in itertools.product((0.01, 1.0, 4.0, 1e5), (False, True)):
+            steps = calls(size, times, deviation, momentum, 1)
             found = {name: least(step, time.thread_time, 0.2) / (times * size) * 1e9 for name, step in steps.items()}
-            print(f"{instructions}, deviation {deviation}:", ", ".join(f"{k} {v:.3f} ns" for k, v in found.items()))
+            title = f"{instructions}, deviation {deviation:g}, {'with' if momentum else 'without'} momentum:"
+            print(title, ", ".join(f"{k} {v:.3f} ns" for k, v in found.items()))
     core.use_instruction_set(core.instruction_sets()[0])
     size, threads = 11_000_000, torch.get_num_threads()
     for momentum in (False, True):

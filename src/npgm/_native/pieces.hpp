@@ -131,7 +131,7 @@ public:
     // Whether all entries are near, as only then they are replaced.
     NPGM_INLINE bool replace_near(Together& y) const {
         Together a, u;
-        if (!all_below(ratios(y, a), Pieces<S>::near)) return false;
+        if (!all_below(ratios(y, inverse_scale, a), Pieces<S>::near)) return false;
         near(a, u);
         for (int i = 0; i < together; ++i) y[i] = with_sign(u[i], y[i]);
         return true;
@@ -139,18 +139,20 @@ public:
 
     NPGM_INLINE void replace(Together& y) const {
         Together a, u;
-        Integers const largest = ratios(y, a);
-        all(a, u);
-        for (int i = 0; i < together; ++i) u[i] = with_sign(u[i], y[i]);
-        if (!all_below(largest, Pieces<S>::end)) [[unlikely]]
-            for (int i = 0; i < together; ++i)
-                if (!all_below(to_bits(a[i]), Pieces<S>::end)) u[i] = chosen(a[i], Pieces<S>::end, formula(own, y[i]), u[i]);
-        for (int i = 0; i < together; ++i) y[i] = u[i];
+        if (all_below(ratios(y, inverse_scale, a), Pieces<S>::end)) [[likely]] {
+            all(a, u);
+            for (int i = 0; i < together; ++i) y[i] = with_sign(u[i], y[i]);
+        } else {
+            Together far;  // a copy, as what others are given lies in memory
+            for (int i = 0; i < together; ++i) far[i] = y[i];
+            replace_far(own, all, inverse_scale, far);
+            for (int i = 0; i < together; ++i) y[i] = far[i];
+        }
     }
 
 private:
     // a = |y|/λ; the largest of each place, as bits, of which those of NaN and infinity are larger than those of numbers
-    NPGM_INLINE Integers ratios(Together const& y, Together& a) const {
+    NPGM_INLINE static Integers ratios(Together const& y, Vector inverse_scale, Together& a) {
         Integers largest;
         for (int i = 0; i < together; ++i) {
             a[i] = times(absolute(y[i]), inverse_scale);
@@ -159,13 +161,31 @@ private:
         return largest;
     }
 
-    // not inlined, as several copies would leave no registers for what is done with each entry
-    NPGM_NOINLINE static Vector formula(Separable<float, Kernel> own, Vector y) {
-        alignas(64) float values[lanes];
-        write(values, y);
+    // Not inlined, as it would leave no registers to others.
+    NPGM_NOINLINE static void replace_far(Separable<float, Kernel> own, Pieces<S> const& all, Vector inverse_scale,
+                                          Together& y) {
+        Together a, u;
+        Integers const largest = ratios(y, inverse_scale, a);
+        alignas(64) float values[together * lanes];
+        for (int i = 0; i < together; ++i) write(values + i * lanes, y[i]);
+        auto const by_formula = [&]<Range range>() NPGM_INLINE_LAMBDA {
 #pragma omp simd
-        for (int i = 0; i < lanes; ++i) values[i] = own.template direction<Range::any>(values[i]);
-        return read(values);
+            for (int i = 0; i < together * lanes; ++i) values[i] = own.template direction<range>(values[i]);
+        };
+        bool bounded = false;
+        if constexpr (requires { Kernel::moderate; }) bounded = all_below(largest, Kernel::moderate);
+        if (bounded)
+            by_formula.template operator()<Range::moderate>();
+        else
+            by_formula.template operator()<Range::any>();
+
+        bool below = false;
+        for (int i = 0; i < together; ++i) below = below || is_any_below(a[i], Pieces<S>::end);
+        if (below) all(a, u);
+        for (int i = 0; i < together; ++i) {
+            Vector const formula = read(values + i * lanes);
+            y[i] = below ? chosen(a[i], Pieces<S>::end, formula, with_sign(u[i], y[i])) : formula;
+        }
     }
 
     Separable<float, Kernel> own;

@@ -30,6 +30,9 @@ NPGM_INLINE bool all_below(Integers a, float end_) {
     int const end = static_cast<int>(to_bits(end_));
     return _mm512_cmp_epi32_mask(a, _mm512_set1_epi32(end), _MM_CMPINT_NLT) == 0;
 }
+NPGM_INLINE bool is_any_below(Vector a, float end) {
+    return _mm512_cmp_ps_mask(a, filled(end), _CMP_LT_OQ) != 0;
+}
 // a where c is `end` or more or NaN, and b elsewhere
 NPGM_INLINE Vector chosen(Vector c, float end, Vector a, Vector b) {
     return _mm512_mask_mov_ps(b, _mm512_cmp_ps_mask(c, filled(end), _CMP_NLT_UQ), a);
@@ -64,6 +67,9 @@ NPGM_INLINE Integers larger(Integers a, Integers b) { return _mm256_max_epi32(a,
 NPGM_INLINE bool all_below(Integers a, float end_) {
     int const end = static_cast<int>(to_bits(end_));
     return _mm256_movemask_epi8(_mm256_cmpgt_epi32(a, _mm256_set1_epi32(end - 1))) == 0;
+}
+NPGM_INLINE bool is_any_below(Vector a, float end) {
+    return _mm256_movemask_ps(_mm256_cmp_ps(a, filled(end), _CMP_LT_OQ)) != 0;
 }
 NPGM_INLINE Vector chosen(Vector c, float end, Vector a, Vector b) {
     return _mm256_blendv_ps(b, a, _mm256_cmp_ps(c, filled(end), _CMP_NLT_UQ));
