@@ -206,6 +206,11 @@ def test_a_users_own_rule_is_found_by_name():
         del registry["shrinking"]
 
 
+def test_a_rule_without_a_reference_takes_the_scale_from_the_gradients():
+    of_itself, told = npgm.solvers.registry["npgm"](lr="auto"), npgm.solvers.registry["npgm"](lr="auto", scale=2.0)
+    assert (of_itself.scale, told.scale, told.reference.scale) == ("auto", 2.0, 2.0)
+
+
 def test_scale_auto_is_a_tenth_of_the_first_gradient():
     start = np.array([[3.0, 4.0], [300.0, -400.0]])
 
@@ -265,6 +270,14 @@ def test_a_cycle_is_named_and_the_curvature_suggests_a_stepsize_that_ends_it():
     assert "The points rest" in slow.message
     fine = npgm.minimize(parabola, np.array([3.0]), method="gd", lr=1e-3, maxiter=200)
     assert fine.message == "The maximum number of iterations, 200, was reached."
+
+
+def test_where_f_is_finite_at_the_start_alone_half_the_stepsize_is_suggested():
+    def fun(x):
+        return (0.0, np.ones(2)) if (x == 1.0).all() else (np.nan, np.full(2, np.nan))
+
+    res = npgm.minimize(fun, np.ones(2), method="gd", lr=0.7)
+    assert res.message.endswith("for example lr=3.5e-01.")
 
 
 def test_the_best_point_is_kept():

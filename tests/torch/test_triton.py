@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -436,12 +437,15 @@ def test_the_operators_meet_the_contract_of_torch():
         (False, "3.7.1", True, "on a CUDA device needs Triton: install it by `pip install triton`"),
         (True, "3.6.0", True, "on a CUDA device needs Triton: 3.7 or later, not 3.6.0"),
         (True, "3.10.0+git", False, "on a CUDA device needs Triton: install gcc or clang"),
+        (True, "3.10.0", True, "on a CUDA device needs Triton: it does not know devices of compute capability 6.1"),
     ],
 )
 def test_without_triton_it_says_how_to_get_it(found, version, programs, message, monkeypatch):
     monkeypatch.setattr("triton.__version__", version)
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: "somewhere" if found else None)
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: find(name) if found or name != "triton" else None)
     monkeypatch.setattr("shutil.which", lambda name: "/bin/true" if programs else None)
+    monkeypatch.setattr("torch.cuda.get_device_capability", lambda device: (6, 1))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.delitem(fused.KERNELS, "cuda", raising=False)
     monkeypatch.setattr(fused, "missing", fused.missing.__wrapped__)  # what is found out once for a device
