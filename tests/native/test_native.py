@@ -136,7 +136,7 @@ def float32_samples(kernel):
 
 @functools.cache
 def float64_samples(kernel):
-    """Every other exponent, a sweep and all around `MEETING`; and h*' of these, in 40 digits."""
+    """Every other exponent, a sweep and all around `MEETING`; and h*' of these, in two parts of which the sum is exact."""
     rng = np.random.default_rng(0)
     near = np.array(MEETING).view(np.int64)
     y = np.concatenate(
@@ -147,7 +147,10 @@ def float64_samples(kernel):
         ]
     )
     with mpmath.workdps(40):
-        return y, [preconditioner(kernel)(mpmath.mpf(float(v))) for v in y]
+        exact = [preconditioner(kernel)(mpmath.mpf(float(v))) for v in y]
+        high = np.array([float(value) for value in exact])
+        low = [float(value - h) if np.isfinite(h) else 0.0 for value, h in zip(exact, map(float, high), strict=True)]
+    return y, high, np.array(low)
 
 
 @pytest.mark.slow
@@ -166,16 +169,11 @@ def test_floats_are_within_two_units_in_the_last_place(kernel):
 @pytest.mark.slow
 @each_parameter
 def test_doubles_are_within_two_units_in_the_last_place(kernel):
-    y, exact = float64_samples(kernel)
-    u = precondition(kernel, y)
-    want = np.array([float(value) for value in exact])
-    finite = np.isfinite(want)
-    with mpmath.workdps(40):
-        error = [
-            abs(float(got - value)) for got, value, keep in zip(map(mpmath.mpf, u), exact, finite, strict=True) if keep
-        ]
+    y, high, low = float64_samples(kernel)
+    u, finite = precondition(kernel, y), np.isfinite(high)
+    error = np.abs((u[finite] - high[finite]) - low[finite])
     magnified = kernel == kernels.Power(1.001)  # to the power of 1000, the error of the logarithm counts
-    assert (error / units(np.float64, want[finite])).max() <= (16.0 if magnified else 2.0)
+    assert (error / units(np.float64, high[finite])).max() <= (16.0 if magnified else 2.0)
     assert np.isposinf(u[~finite]).all()
 
 
@@ -186,7 +184,7 @@ def test_short_numbers_are_rounded_to_the_nearest_but_for_two_in_a_thousand(kern
     every = np.arange(2**15, dtype=np.uint16).view(DTYPES[dtype])
     y = every[np.isfinite(every.astype(np.float32))]
     wrong = []
-    for scale in np.geomspace(0.2, 5, 40, dtype=np.float32):
+    for scale in np.geomspace(0.21, 5, 12, dtype=np.float32):
         u = precondition(kernel, y, float(scale))
         with np.errstate(over="ignore"):
             ratio = np.minimum(y.astype(np.float32) / scale, np.finfo(np.float32).max)

@@ -57,9 +57,10 @@ def want(name, *, by_tensor, order, beta=0.9, lr=0.1, **numbers):
 
 @pytest.mark.slow
 @each_path
-@pytest.mark.parametrize("order", ["after", "before"])
+@pytest.mark.parametrize(
+    ("order", "kappa", "rho"), [("after", 1.0, 0.99), ("before", 0.3, 0.5), ("after", 2.0, 0.0), ("before", 1.0, 0.99)]
+)
 @pytest.mark.parametrize("scope", ["global", "tensor"])
-@pytest.mark.parametrize(("kappa", "rho"), [(1.0, 0.99), (0.3, 0.5), (2.0, 0.0)])
 @pytest.mark.parametrize("name", TWO)
 def test_is_the_definition(name, scope, order, kappa, rho, path):
     params = parameters()

@@ -17,7 +17,7 @@ slow = pytest.mark.slow
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 
 
-def frames(backend, lr, compiled_calls=5, **options):
+def frames(backend, lr, compiled_calls=3, **options):
     """Step with a learning rate that changes, compare with eager steps, and return in how many steps was compiled."""
     torch._dynamo.reset()
     counter = CompileCounterWithBackend(backend)
@@ -51,9 +51,7 @@ def frames(backend, lr, compiled_calls=5, **options):
     [
         ({"reference": "isotropic-cosh", "weight_decay": 0.1}, False),
         ({"reference": "separable-log", "weight_decay": 0.1, "decoupled_weight_decay": True}, True),
-        pytest.param({"reference": "isotropic-log", "scope": "tensor", "nonfinite": "skip"}, False, marks=slow),
-        pytest.param({"reference": "isotropic-log", "scale": "auto"}, True, marks=slow),
-        pytest.param({"reference": "separable-log", "scale": "auto", "nonfinite": "skip"}, False, marks=slow),
+        ({"reference": "isotropic-log", "scope": "tensor", "scale": "auto", "nonfinite": "skip"}, False),
     ],
     ids=str,
 )
@@ -62,10 +60,9 @@ def test_a_tensor_learning_rate_compiles_once(options, foreach):
 
 
 @slow
-@pytest.mark.parametrize(("foreach", "scale"), [(False, 1.0), (True, "auto")])
-def test_a_float_learning_rate_compiles_twice(foreach, scale):
+def test_a_float_learning_rate_compiles_twice():
     """A constant first, and then a symbol."""
-    assert frames("eager", 0.1, foreach=foreach, scale=scale, weight_decay=0.1) == 2
+    assert frames("eager", 0.1, foreach=True, scale="auto", weight_decay=0.1) == 2
 
 
 @needs_compiler
@@ -87,8 +84,7 @@ def test_inductor(reference, foreach, scale, lr, compiled):
 @pytest.mark.parametrize(
     ("reference", "options", "lr", "compiled"),
     [
-        ("isotropic-cosh", {"momentum_order": "before"}, 0.1, 2),
-        ("separable-pow", {"momentum_order": "after"}, torch.tensor(0.1), 1),
+        ("separable-pow", {"momentum_order": "before"}, 0.1, 2),
         ("isotropic-cosh", {"scale": "auto"}, torch.tensor(0.1), 1),
     ],
     ids=str,

@@ -94,8 +94,7 @@ OPTIONS = [
     ("name", "options"), [(name, {}) for name in FUSED] + [(name, each) for name in TWO for each in OPTIONS], ids=str
 )
 def test_steps_are_those_of_the_loop(name, dtype, options):
-    steps = 10 if options else 20
-    got, want = (trajectory({"fused": fused}, dtype, steps, name, **options) for fused in (True, False))
+    got, want = (trajectory({"fused": fused}, dtype, 5, name, **options) for fused in (True, False))
     size = max(float(p.detach().abs().max()) for p in want[0] if p.numel())
     assert_close(got[0] + got[1], want[0] + want[1], dtype, TOLERANCE[dtype] * size)
 
@@ -443,7 +442,7 @@ def test_the_operators_meet_the_contract_of_torch(before):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated")  # of torch's own import of inductor
 @pytest.mark.filterwarnings("ignore:.*functools.lru_cache.-wrapped")  # of array_api_compat
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "separable-pow"])
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-pow"])
 def test_compiled_steps_keep_the_operators(name):
     eager, compiled = parameters(), parameters()
     optimizers = [NPGM(params, 0.1, 0.9, name, 0.01) for params in (eager, compiled)]
@@ -454,7 +453,7 @@ def test_compiled_steps_keep_the_operators(name):
         return graph
 
     step = torch.compile(optimizers[1].step, backend=backend)
-    for i in range(6):
+    for i in range(3):
         for params in (eager, compiled):
             set_gradients(params, i)
         for optimizer in optimizers:
