@@ -153,6 +153,7 @@ def test_injection_changes_neither_the_numbers_nor_the_structure_of_the_state(ma
     assert not any(np.asarray(u).any() for u in jax.tree.leaves(updates))
 
 
+@pytest.mark.slow
 @each_optimizer
 def test_a_state_that_was_restored_with_lists_for_tuples(make):
     def listed(node):

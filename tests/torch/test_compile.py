@@ -67,36 +67,24 @@ def test_a_float_learning_rate_compiles_twice():
 
 @needs_compiler
 @slow
-@pytest.mark.parametrize(
-    ("reference", "foreach", "scale", "lr", "compiled"),
-    [
-        ("separable-log", True, 1.0, 0.1, 2),
-        ("isotropic-cosh", True, "auto", torch.tensor(0.1), 1),
-    ],
-)
-def test_inductor(reference, foreach, scale, lr, compiled):
-    options = {"reference": reference, "foreach": foreach, "weight_decay": 0.1, "scale": scale}
-    assert frames("inductor", lr, **options) == compiled
+def test_inductor():
+    options = {"reference": "isotropic-cosh", "foreach": True, "weight_decay": 0.1, "scale": "auto"}
+    assert frames("inductor", torch.tensor(0.1), **options) == 1
 
 
 @needs_compiler
 @slow
 @pytest.mark.parametrize(
-    ("reference", "options", "lr", "compiled"),
-    [
-        ("separable-pow", {"momentum_order": "before"}, 0.1, 2),
-        ("isotropic-cosh", {"scale": "auto"}, torch.tensor(0.1), 1),
-    ],
+    ("reference", "options"),
+    [("separable-pow", {"momentum_order": "before"}), ("isotropic-cosh", {"scale": "auto"})],
     ids=str,
 )
-def test_inductor_calls_the_fused_steps(reference, options, lr, compiled):
-    assert frames("inductor", lr, reference=reference, fused=True, weight_decay=0.1, **options) == compiled
+def test_inductor_calls_the_fused_steps(reference, options):
+    assert frames("inductor", torch.tensor(0.1), reference=reference, fused=True, weight_decay=0.1, **options) == 1
 
 
-@needs_compiler
 @slow
-@pytest.mark.parametrize("backend", ["eager", "inductor"])
-def test_the_fused_step_itself_is_one_graph(backend):
+def test_the_fused_step_itself_is_one_graph():
     """As torch's are that are not fused; the wrapper that it puts around each step breaks the graph for all of them."""
     torch._dynamo.reset()
     p, q = torch.nn.Parameter(torch.ones(5)), torch.nn.Parameter(torch.ones(5))
@@ -106,7 +94,7 @@ def test_the_fused_step_itself_is_one_graph(backend):
     plain = NPGM.step
     while hasattr(plain, "__wrapped__"):
         plain = plain.__wrapped__
-    step = torch.compile(lambda: plain(optimizers[0]), fullgraph=True, backend=backend)
+    step = torch.compile(lambda: plain(optimizers[0]), fullgraph=True, backend="eager")
     with torch.no_grad():
         for _ in range(2):
             step()

@@ -23,11 +23,8 @@ DEFAULTS = {"lr": 1e-2}  # torch's optimizers have a default learning rate
 def inputs(device, dtype=None):
     kwargs = {
         "default": {},
-        "non-default lr": {"lr": 1e-3},
         "tensor lr": {"lr": torch.tensor(0.001)},
-        "weight_decay": {"weight_decay": 0.1},
         "decoupled weight_decay": {"weight_decay": 0.1, "decoupled_weight_decay": True},
-        "momentum": {"momentum": 0.9},
         "maximize": {"maximize": True, "weight_decay": 0.1},
         "capturable": {"capturable": True, "momentum": 0.9, "lr": torch.tensor(0.001)},
         "separable": {"reference": "separable-cosh", "momentum": 0.9, "weight_decay": 0.1},
