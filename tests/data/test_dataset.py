@@ -80,6 +80,7 @@ def test_the_environment_names_a_folder(cache, site_archive, no_network, monkeyp
     assert data.load("movielens-100k")["rating"].sum() == 352_986
 
 
+@pytest.mark.slow
 def test_the_site_is_asked_before_the_registry(cache, site_archive, monkeypatch, no_network):
     handler = type("Quiet", (http.server.SimpleHTTPRequestHandler,), {"log_message": lambda *args: None})
     server = http.server.ThreadingHTTPServer(
@@ -107,6 +108,7 @@ def test_the_registry_is_the_last_resort(cache, monkeypatch, arrays):
     assert all(np.array_equal(got[name], arrays[name]) for name in arrays)
 
 
+@pytest.mark.slow
 def test_failure_lists_what_was_tried(cache, no_network):
     with pytest.raises(data.DataError) as info:
         data.load("movielens-100k")

@@ -141,6 +141,7 @@ def test_a_pickle_that_would_run_code_is_refused(cache, tmp_path, capsys):
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 def test_a_client_that_fails_says_why(tmp_path, monkeypatch):
     monkeypatch.setenv("npm_config_registry", "http://127.0.0.1:9/")
     monkeypatch.setenv("npm_config_fetch_retries", "0")

@@ -182,7 +182,7 @@ def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, mon
     ],
 )
 def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch, options, message):
-    monkeypatch.setattr(engines, "TIMEOUT", 1.0)
+    monkeypatch.setattr(engines, "TIMEOUT", 0.5)
     assert message in commands.refused("reproduce", "phase-retrieval", "--output", tmp_path, *options)
 
 
