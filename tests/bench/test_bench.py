@@ -318,6 +318,7 @@ def test_what_cannot_be_written_is_found_out_first(json_path, plot, error, tmp_p
     assert [p.name for p in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.slow
 def test_figures_of_parts(tmp_path):
     seconds = {name: [1.0, 2.0, 3.0] for name in contenders}
     aims, growth = (

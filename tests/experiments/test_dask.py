@@ -168,6 +168,7 @@ def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, mon
         experiments.run(factorisation(), "smoke", tmp_path, **arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -26,6 +26,7 @@ def claim_rows(text):
     return [line.split(" | ") for line in text.splitlines() if line.startswith("| “")]
 
 
+@pytest.mark.slow
 def test_the_report_of_what_was_never_run(tmp_path):
     for name in experiments.names():
         experiment = experiments.load(name)
@@ -44,6 +45,7 @@ def test_the_report_of_what_was_never_run(tmp_path):
         assert all(row[1] == "not run" and row[3] == f"paper, 0 of {total} runs" for row in rows)
 
 
+@pytest.mark.slow
 def test_the_report_of_what_was_run_in_part(tmp_path):
     store = experiments.run(small(), "paper", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"], seeds=2)
     markdown, *_ = experiments.write_report(small(), "paper", store)
@@ -56,6 +58,7 @@ def test_the_report_of_what_was_run_in_part(tmp_path):
     assert "**7 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
 
 
+@pytest.mark.slow
 def test_a_setting_without_runs_and_one_with_too_little(tmp_path):
     store = experiments.run(small(), "smoke", tmp_path, jobs=1)
     for run in small().runs("smoke"):

@@ -161,6 +161,7 @@ options = {{ lr = {lr} }}
     return catalogue.parse(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lr", [0.125, 8, 0.0001])
 def test_gradient_descent_on_a_quadratic_function(tmp_path, monkeypatch, lr):
     experiment = quadratics(tmp_path, monkeypatch, [1.0, 1.1], lr)
@@ -172,6 +173,7 @@ def test_gradient_descent_on_a_quadratic_function(tmp_path, monkeypatch, lr):
     assert store.missing(experiment.runs("smoke")) == []  # those at the paper's stepsize
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("maxiter", [60, 550])
 def test_a_stepsize_on_which_seeds_diverge_or_differ_is_lowered(tmp_path, monkeypatch, maxiter):
     experiment = quadratics(tmp_path, monkeypatch, [1.0, 1.2, 3.0], maxiter=maxiter)
@@ -344,6 +346,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
     assert message in commands.refused("tune", *arguments, *output)
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)

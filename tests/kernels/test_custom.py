@@ -148,6 +148,7 @@ def test_autograd_gives_the_curvature(own, closed, backend):
     np.testing.assert_allclose(slope, 1 / closed.curvature(closed.gradient(x)), rtol=1e-8)
 
 
+@pytest.mark.slow
 def test_can_be_compiled():
     y = np.array([-3.0, 0.5])
     phi = npgm.Isotropic(PrimalCosh(), scale=2.0)

@@ -342,6 +342,7 @@ def test_norms_of_very_different_sizes_and_of_what_is_not_finite():
             assert np.isinf(bad) == np.isinf(largest)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_results_are_the_same_for_any_number_of_threads_and_any_place_in_memory(dtype):
     rng = np.random.default_rng(0)

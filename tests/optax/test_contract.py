@@ -58,6 +58,7 @@ def rosenbrock(x):
     return (1 - x[0]) ** 2 + 100 * (x[1] - x[0] ** 2) ** 2
 
 
+@pytest.mark.slow
 @each_optimizer
 @pytest.mark.parametrize("problem", ["parabola", "rosenbrock"])
 def test_it_minimises(make, problem):

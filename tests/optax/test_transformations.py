@@ -325,6 +325,7 @@ def test_bad_input_is_named(call, error, message):
         call()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [None, 0.9])
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("name", ["isotropic-log", "separable-logx2"])

@@ -26,6 +26,7 @@ def pairs():
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "lift"),
     [(name, "isotropic") for name in NAMES]

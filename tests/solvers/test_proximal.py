@@ -85,6 +85,7 @@ def test_every_reference_and_rule_ends_at_the_minimum(reference, lr):
     assert run.fun == pytest.approx(least_with_l1(logistic, 0.5), rel=1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
 def test_a_number_and_momentum(momentum):
     g, L = proximal.L1(0.5), np.linalg.norm(A, 2) ** 2
@@ -199,6 +200,7 @@ def test_runs_of_a_batch_are_those_of_one(lr):
         )
 
 
+@pytest.mark.slow
 def test_points_of_torch():
     a, b = torch.from_numpy(A), torch.from_numpy(B)
 

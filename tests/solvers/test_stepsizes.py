@@ -43,6 +43,7 @@ def factorisation():
     return MatrixFactorization(A, rank=4)
 
 
+@pytest.mark.slow
 @each_rule
 def test_no_number_is_needed(options):
     for fun, start in ((rosenbrock, [-1.2, 1.0]), (quartic, [10.0, -1.0])):

@@ -224,6 +224,7 @@ def test_growing_batches_satisfy_theorem_3_4():
         certify.growing_batches([grown[0], other], variance=1.0, **arguments)
 
 
+@pytest.mark.slow
 def test_report_is_drawn(tmp_path):
     problem, phi = registry["cosh-sum"](), npgm.reference("isotropic-cosh")
     report(problem, phi, problem.constants(phi), 0.5, 0.0).plot(tmp_path / "report.png")

@@ -53,6 +53,7 @@ def length_of_a_constant_gradients_step(optimizer_of, parameters, values):
     return (torch.cat([p.detach().flatten() for p in copies]) - before).norm().item()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("clip", [1e-3, math.inf])
 @pytest.mark.parametrize("name", ["NGD", "IHGD"])

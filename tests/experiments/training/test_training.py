@@ -77,6 +77,7 @@ def test_the_loop_is_the_plain_one(monkeypatch):
         assert row["test_accuracy"] == [(logits.argmax(1) == images.test_labels).double().mean().item()]
 
 
+@pytest.mark.slow
 def test_a_narrow_network_survives_odd_batches_on_several_threads():
     with with_threads(2):
         assert len(trained(CIFAR, "sgd", {"lr": 0.1}, [0]).history) == 2
@@ -159,6 +160,7 @@ def test_augmentation_is_cropping_the_padded_image_and_flipping():
     assert 0 < order.flip.sum() < 40
 
 
+@pytest.mark.slow
 def test_preprocessing():
     unit, standardised = (Images("cifar10", name, examples=100) for name in ("unit", "standardised"))
     order = Order([torch.Generator()], unit, augment=False)
