@@ -56,6 +56,7 @@ def convex_isotropic(
 
     Raises:
         AssumptionError: if an assumption fails.
+        ValueError: if ``gradient_norms`` is not a sequence of nonnegative finite numbers.
     """
     name = "The convex bound on f"
     norms = sequence("gradient_norms", gradient_norms, zero=True)

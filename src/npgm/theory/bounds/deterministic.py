@@ -80,6 +80,7 @@ def theorem_2_2_variable(
 
     Raises:
         AssumptionError: if an assumption fails.
+        ValueError: if ``stepsizes`` is not a sequence of positive finite numbers.
     """
     name = "Theorem 2.2, variable stepsizes"
     phi, _ = strongly_convex(name, reference)
