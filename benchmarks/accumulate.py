@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from npgm import _native
-from npgm.problems.networks.resnet import resnet18
+from npgm.lab.networks.resnet import resnet18
 from npgm.torch import IHGD
 from npgm.torch.gather import Batch
 from npgm.torch.paths import native

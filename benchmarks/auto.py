@@ -15,7 +15,7 @@ import scipy.optimize
 from threadpoolctl import threadpool_limits
 
 import npgm
-from npgm.data.movielens import MovieLens100K, rating_matrix
+from npgm.lab.data.movielens import MovieLens100K, rating_matrix
 from npgm.problems import MatrixFactorization
 
 TOL = 1e-3

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from npgm.experiments.training.images import ImageTraining
-from npgm.experiments.training.task import Training
-from npgm.experiments.training.text import TextTraining
-from npgm.experiments.training.trainer import Trainer
+from npgm.lab.experiments.training.images import ImageTraining
+from npgm.lab.experiments.training.task import Training
+from npgm.lab.experiments.training.text import TextTraining
+from npgm.lab.experiments.training.trainer import Trainer
 
 ENTRIES = [0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008]
 """Stepsizes of a φ of entries, whose step moves an entry by a number of the order of lr."""

@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import npgm
-from npgm.data import load
+from npgm.lab.data import load
 from npgm.torch import IHGD
 
 STEPS, BATCH, SEEDS = 600, 128, 3

@@ -14,8 +14,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import npgm
-from npgm.data import load
-from npgm.data.movielens import rating_matrix
+from npgm.lab.data import load
+from npgm.lab.data.movielens import rating_matrix
 from npgm.problems import MatrixFactorization
 
 STARTS, ITERATIONS, ROUNDS = 10, 30, 9

@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from npgm import minimize
-from npgm.data.movielens import MovieLens100K, rating_matrix
+from npgm.lab.data.movielens import MovieLens100K, rating_matrix
 from npgm.problems import CompositeProblem, NonnegativeFactorization, SparseLogisticRegression
 
 METHODS: dict[str, dict[str, Any]] = {

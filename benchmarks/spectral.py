@@ -19,8 +19,8 @@ from torch import Tensor, nn
 import npgm
 import npgm.torch
 from npgm._array import Floats
-from npgm.data import load
-from npgm.data.movielens import rating_matrix
+from npgm.lab.data import load
+from npgm.lab.data.movielens import rating_matrix
 from npgm.torch.spectral import precondition
 
 

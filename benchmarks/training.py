@@ -27,10 +27,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
-from npgm.data import load
-from npgm.experiments.training.images import ImageTraining
-from npgm.experiments.training.trainer import Trainer
-from npgm.problems.networks import MLP
+from npgm.lab.data import load
+from npgm.lab.experiments.training.images import ImageTraining
+from npgm.lab.experiments.training.trainer import Trainer
+from npgm.lab.networks import MLP
 from npgm.torch import IHGD
 
 SEEDS, BATCH, STEPS, ROUNDS = 5, 256, 20, 9

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from npgm import cli
 from npgm.__main__ import main
+from npgm.lab import cli
 
 
 def npgm(*arguments: object, status: int = 0, columns: int = 200) -> str:

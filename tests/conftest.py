@@ -52,8 +52,8 @@ def _torch_is_seeded():
 def ratings():
     """The real MovieLens 100K matrix, through the real sources, which are not there with the oldest versions of the core."""
     pytest.importorskip("PIL")
-    from npgm.data import load
-    from npgm.data.movielens import rating_matrix
+    from npgm.lab.data import load
+    from npgm.lab.data.movielens import rating_matrix
 
     return rating_matrix(load("movielens-100k"))
 

@@ -13,14 +13,14 @@ from torch.distributed.elastic.multiprocessing.errors import record
 
 import dying
 import processes
-from npgm import cli, experiments
-from npgm.experiments import ranks
-from npgm.experiments.spec import Resources
-from npgm.experiments.training import checkpoint, parallel
-from npgm.experiments.training import experiment as training
-from npgm.experiments.training.experiment import ImageExperiment, ImagePreset
-from npgm.experiments.training.images import ImageTraining
-from npgm.experiments.training.trainer import Trainer
+from npgm.lab import cli, experiments
+from npgm.lab.experiments import ranks
+from npgm.lab.experiments.spec import Resources
+from npgm.lab.experiments.training import checkpoint, parallel
+from npgm.lab.experiments.training import experiment as training
+from npgm.lab.experiments.training.experiment import ImageExperiment, ImagePreset
+from npgm.lab.experiments.training.images import ImageTraining
+from npgm.lab.experiments.training.trainer import Trainer
 
 # neither minibatches nor layers divide evenly
 MLP = ImageTraining({"name": "mlp", "widths": [784, 17]}, "mnist", batch_size=51, epochs=2, examples=120)

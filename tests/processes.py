@@ -15,7 +15,7 @@ from pathlib import Path
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([
-    "distributed", "joblib", "npgm.problems.networks", "npgm.theory", "npgm.torch", "PIL.Image", "pytest", "rich.markdown",
+    "distributed", "joblib", "npgm.lab.networks", "npgm.theory", "npgm.torch", "PIL.Image", "pytest", "rich.markdown",
     "rich.progress", "torch._dynamo", "torch.distributed.fsdp", "torch.func", "typer.testing",
 ])  # fmt: skip
 

@@ -10,9 +10,9 @@ import pytest
 import typer.main
 
 import npgm
-from npgm import experiments
-from npgm.cli import app
-from npgm.experiments.certification import ESTIMATED
+from npgm.lab import experiments
+from npgm.lab.cli import app
+from npgm.lab.experiments.certification import ESTIMATED
 
 ROOT = Path(__file__).parents[1]
 ROWS = re.findall(r"^\| (?!the paper|---)(.*) \|$", (ROOT / "docs" / "coverage.md").read_text(), re.MULTILINE)

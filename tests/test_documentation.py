@@ -14,7 +14,7 @@ import typer.main
 
 import commands
 import processes
-from npgm.cli import app
+from npgm.lab.cli import app
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

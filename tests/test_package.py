@@ -73,7 +73,7 @@ def test_import_loads_what_is_used_and_no_more():
         "assert 'double-well' in npgm.problems.registry and 'adgd' in npgm.solvers.registry\n"
         "assert not loaded('npgm.theory', 'scipy.stats')\n"
         "assert npgm.torch.IHGD and npgm.optax.ihgd and npgm.jax.minimize\n"
-        "assert not loaded('torch._dynamo', 'npgm.experiments')\n"
+        "assert not loaded('torch._dynamo', 'npgm.lab.experiments')\n"
         "from npgm import *\n"
         "assert theory.certify and minimize is npgm.minimize is npgm.solvers.minimize\n"
     )
@@ -87,7 +87,7 @@ def test_what_the_package_does_not_have_is_an_attribute_error():
         from npgm import maximize  # noqa: F401
 
 
-@pytest.mark.parametrize("module", ["npgm.cli", "typer", "numpy", "npgm.experiments"])
+@pytest.mark.parametrize("module", ["npgm.lab.cli", "typer", "numpy", "npgm.lab.experiments"])
 def test_an_interrupt_while_the_command_line_is_imported_is_quiet(module):
     code = (
         "import os, signal, sys\n"
@@ -107,8 +107,8 @@ def test_an_interrupt_while_the_command_line_is_imported_is_quiet(module):
 def test_an_interrupted_command_is_quiet():
     code = (
         "import os, signal, sys\n"
-        "import npgm.cli\n"
-        "npgm.cli._table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "import npgm.lab.cli\n"
+        "npgm.lab.cli._table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.argv = ['npgm', 'kernels']\n"
         "from npgm.__main__ import main\n"
         "main()\n"

@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import npgm
-from npgm._style import FAINT, STYLES, drawing, save
-from npgm.data import load
-from npgm.data.movielens import rating_matrix
+from npgm.lab.data import load
+from npgm.lab.data.movielens import rating_matrix
+from npgm.lab.style import FAINT, STYLES, drawing, save
 
 
 def main() -> None:

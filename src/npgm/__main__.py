@@ -10,7 +10,7 @@ def main() -> None:
     """Run the command line, or say what it needs."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import ends without a traceback
     try:
-        from npgm.cli import app
+        from npgm.lab.cli import app
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("npgm"):
             raise

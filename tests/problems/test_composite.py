@@ -7,8 +7,8 @@ import pytest
 from scipy.optimize import approx_fprime, minimize
 
 import npgm
-from npgm import data
-from npgm.data.movielens import rating_matrix
+from npgm.lab import data
+from npgm.lab.data.movielens import rating_matrix
 from npgm.problems import composites
 
 each_problem = pytest.mark.parametrize("key", sorted(composites))

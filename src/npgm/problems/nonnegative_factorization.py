@@ -22,8 +22,7 @@ class NonnegativeFactorization(CompositeProblem):
     sparse. Not convex, and of its minima none is known.
 
     Args:
-        A: the matrix, of shape (m, n), of nonnegative entries; by default a sparse random one of shape (40, 30). The
-            ratings of MovieLens 100K are ``npgm.data.movielens.rating_matrix(npgm.data.MovieLens100K().load())``.
+        A: the matrix, of shape (m, n), of nonnegative entries; by default a sparse random one of shape (40, 30).
         rank: r, from 1 to min(m, n).
         seed: of the start.
 

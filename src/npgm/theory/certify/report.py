@@ -84,13 +84,13 @@ class Report:
 
         A bound is drawn thin where it is vacuous.
         """
-        from npgm import _style
+        from npgm.lab import style
 
-        with _style.drawing():
-            _style.save(self._figure(), Path(path))
+        with style.drawing():
+            style.save(self._figure(), Path(path))
 
     def _figure(self) -> Figure:
-        from npgm._style import FAINT, INK, STYLES, blank
+        from npgm.lab.style import FAINT, INK, STYLES, blank
 
         quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
         figure = blank(5.0 * max(len(quantities), 1), 3.6)

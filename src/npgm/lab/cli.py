@@ -1,0 +1,417 @@
+"""The command line: each command is a few lines over a function that anyone can call."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table
+
+from npgm import __version__, _validate, kernels, problems, references
+from npgm.lab import experiments
+from npgm.lab.bench.cases import DTYPES, PRESETS, SETS
+from npgm.lab.data import DataError, cache_dir, registry
+from npgm.lab.data import load as load_data
+from npgm.lab.experiments import certification, figures, ranks, tuning
+from npgm.lab.experiments.certification import ESTIMATED, METHODS, Certified
+from npgm.lab.experiments.report import claim_rows
+
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Nonlinearly preconditioned gradient methods: the paper's experiments, certificates, benchmarks and data.",
+)
+data = typer.Typer(no_args_is_help=True, help="The data sets.")
+app.add_typer(data, name="data")
+
+console = Console()
+
+T = TypeVar("T")
+
+_FLAGS = {"2-subh.": "two_subhomogeneous", "(N)": "noise_inequality", "A 1.2": "strongly_convex_c2"}
+_LEGEND = (
+    "2-subh.: 2-subhomogeneous (Theorem 2.4); (N): the noise inequality (Theorem 3.4); A 1.2: strongly convex and C²\n"
+    "(Assumption 1.2). Each kernel KEY is a reference function as "
+    f"{', '.join(f'{lift}-KEY' for lift in references.lifts)}."
+)
+
+ExperimentName = Annotated[
+    str,
+    typer.Argument(
+        help=f"One of: {', '.join(experiments.names())}; a TOML file of your own, such as ./my.toml; "
+        "a family, such as char for all that begin with char-; or all.",
+        autocompletion=lambda: [*experiments.names(), "all"],
+    ),
+]
+Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
+Output = Annotated[Path, typer.Option(help="The folder of the results.")]
+Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
+Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"npgm {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def start(
+    modules: Annotated[
+        list[str] | None,
+        typer.Option("--import", help="A module that registers kernels, methods or problems of yours; repeatable."),
+    ] = None,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Import the modules that a user names, from the current folder or wherever Python finds them."""
+    if modules and (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    for module in modules or ():
+        try:
+            importlib.import_module(module)
+        except ModuleNotFoundError as error:
+            _complain(f"--import {module}: {error}")
+            raise typer.Exit(2) from None
+
+
+@app.command()
+def reproduce(
+    experiment: ExperimentName,
+    preset: Preset = "cpu",
+    jobs: Jobs = -1,
+    output: Output = Path("results"),
+    methods: Annotated[
+        list[str] | None, typer.Option(help="The label of a method, to run it only; repeatable.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
+    device: Device = "cpu",
+    engine: Annotated[str, typer.Option(help="local, for this machine's processes, or dask, for a cluster.")] = "local",
+    scheduler: Annotated[str | None, typer.Option(help="The cluster's scheduler, such as tcp://host:8786.")] = None,
+    parallel: Annotated[
+        str | None, typer.Option(help="How ranks of torchrun train a network: ddp (the default) or fsdp.")
+    ] = None,
+) -> None:
+    """Run an experiment of the paper, or what is missing of it, and write its report.
+
+    Of all experiments, one whose data cannot be had does not keep the others from being run; at their end the verdicts
+    on all claims are on one page.
+    """
+
+    def work(name: str) -> list[Path]:
+        spec = experiments.load(name)
+        try:
+            store = experiments.run(
+                spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device, engine=engine,
+                scheduler=scheduler, parallel=parallel,
+            )  # fmt: skip
+        except DataError:
+            if ranks.leads():  # the report says why there are no runs
+                experiments.write_report(spec, preset, experiments.Store.of(spec, output))
+            raise
+        return _reported(spec, preset, store) if ranks.leads() else []
+
+    console.quiet = not ranks.leads()
+    _each(experiment, work, overview=output if ranks.leads() else None)
+
+
+@app.command()
+def tune(
+    experiment: ExperimentName,
+    preset: Preset = "cpu",
+    jobs: Jobs = -1,
+    output: Output = Path("results"),
+    methods: Annotated[list[str] | None, typer.Option(help="The label of a method to tune; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Check on the first so many seeds of each setting only.")] = None,
+    trials: Annotated[int, typer.Option(help="The most stepsizes to try for each method and setting.")] = 16,
+    device: Device = "cpu",
+) -> None:
+    """Tune the stepsizes of an experiment as the paper did it, and write them beside the paper's.
+
+    An adaptive grid is searched on one seed; then the stepsize is lowered where the seeds do not agree.
+    """
+
+    def work(name: str) -> list[Path]:
+        spec = experiments.load(name)
+        tuned = tuning.tune(spec, preset, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
+        paths = tuning.write_table(spec, preset, output, tuned)
+        console.print(Markdown(paths[0].read_text(encoding="utf-8")))
+        return paths
+
+    _each(experiment, work)
+
+
+@app.command()
+def report(
+    experiment: ExperimentName,
+    preset: Annotated[str | None, typer.Option(help="The preset; by default each one that has runs.")] = None,
+    output: Output = Path("results"),
+) -> None:
+    """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
+
+    def work() -> None:
+        specs = [experiments.load(name) for name in experiments.chosen(experiment)]
+        if preset is not None:
+            for spec in specs:
+                spec.preset(preset)  # refuses one that there is not, before anything is looked for
+        stores = [experiments.Store.of(spec, output) for spec in specs]
+        if not any(store.begun for store in stores):
+            raise FileNotFoundError(f"{output} holds no results of {experiment}; reproduce it first")
+        for spec, store in zip(specs, stores, strict=True):
+            if store.begun:
+                presets = [done.preset for done in experiments.recorded(spec, store)] if preset is None else [preset]
+                for chosen in presets:
+                    _show(_reported(spec, chosen, store))
+        if experiment == "all":
+            _show(experiments.write_overview(output))
+
+    _guarded(work)
+
+
+@app.command("kernels")
+def show_kernels(
+    plot: Annotated[Path | None, typer.Option(help="Draw h and the preconditioners into this file.")] = None,
+) -> None:
+    """List the kernels with their properties."""
+    table = _table("key", "h(x)", "h*'(y)", "domain", "μ", *_FLAGS, wrapped=("h(x)", "h*'(y)"))
+    for key, cls in sorted(kernels.registry.items()):
+        kernel = cls()
+        domain = "ℝ" if kernel.full_domain else f"|x| < {kernel.radius:.4g}"
+        flags = ["yes" if getattr(kernel, flag) else "no" for flag in _FLAGS.values()]
+        table.add_row(key, kernel.formula, kernel.preconditioner_formula, domain, f"{kernel.mu:g}", *flags)
+    console.print(table)
+    console.print(_LEGEND, highlight=False, markup=False, soft_wrap=True)
+    if plot is not None:
+        _guarded(lambda: figures.kernels(plot))
+        console.print(str(plot), soft_wrap=True, highlight=False)
+
+
+@app.command()
+def certify(
+    problem: Annotated[
+        str,
+        typer.Argument(
+            help=f"One of: {', '.join([*sorted(problems.registry), *ESTIMATED])}.",
+            autocompletion=lambda: [*sorted(problems.registry), *ESTIMATED],
+        ),
+    ],
+    reference: Annotated[str | None, typer.Option(help="The reference function, such as isotropic-cosh.")] = None,
+    method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "npgm",
+    lr: Annotated[float | None, typer.Option(help="γ; by default the largest that a theorem allows.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="β; by default that of the method.")] = None,
+    scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
+    maxiter: Annotated[int, typer.Option(help="The number of iterations.")] = 200,
+    stochastic: Annotated[bool, typer.Option(help="The stochastic method, against Theorems 3.1, 3.4 and 3.5.")] = False,
+    deviation: Annotated[float, typer.Option(help="σ of the normal noise of --stochastic.")] = 1.0,
+    seeds: Annotated[int, typer.Option(help="How many runs --stochastic makes.")] = 20,
+    plot: Annotated[Path | None, typer.Option(help="Draw bounds and run into this file.")] = None,
+) -> None:
+    """Run a method on a problem, and hold the run to the theorems.
+
+    The constants of the paper's own problems, matrix-factorization and phase-retrieval, are not known. They are
+    estimated along the run, and the certificates are empirical. The exit code is 1 if a bound fails, or none applies.
+    """
+
+    def work() -> Certified:
+        name = reference or ("isotropic-cosh" if method == "npgm" else "isotropic-quad")
+        phi = references.reference(name, scale=scale)
+        if problem in ESTIMATED:
+            if stochastic or lr is not None or method != "npgm":
+                raise ValueError(f"of {problem}, only runs of the method npgm at the estimated γ are certified")
+            done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
+        else:
+            cls: Any = problems.registry[_validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
+            instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
+            if stochastic:
+                if momentum:
+                    raise ValueError("the paper has no stochastic theorem for momentum")
+                done = certification.certify_stochastic(
+                    instance, phi, lr=lr, deviation=deviation, maxiter=maxiter, seeds=seeds
+                )
+            else:
+                done = certification.certify_problem(
+                    instance, phi, method=method, lr=lr, momentum=momentum, maxiter=maxiter
+                )
+        if plot is not None:
+            done.report.plot(plot)
+        return done
+
+    done = _guarded(work)
+    table = _table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("theorem",))
+    for certificate in done.report.certificates:
+        bound = certificate.bound
+        at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
+        observed, ratio = f"{certificate.observed[-1]:.4g}", f"{certificate.ratio:.3g}"
+        holds = "yes" if certificate.holds else "NO"
+        table.add_row(bound.theorem, bound.provenance, bound.quantity, at_end, observed, ratio, holds)
+    estimated = ", estimated along the run: the certificates are empirical" if done.estimated else ""
+    console.print(
+        f"γ = {done.lr:g}, L = {done.constants.smoothness:g}{estimated}, {done.iterations} iterations", highlight=False
+    )
+    console.print(table if done.report.certificates else "No theorem applies to this run.")
+    for reason in done.report.refused.values():
+        console.print(f"• {reason}", highlight=False)
+    descends = not done.descent < -1e-9
+    if not math.isnan(done.descent):
+        console.print(f"Descent inequality (4) along the run: {'holds' if descends else 'FAILS'}", highlight=False)
+    if not (done.report.holds and descends):
+        raise typer.Exit(1)
+
+
+@app.command()
+def noise(
+    problem: Annotated[str, typer.Argument(help="A problem on the line with a stochastic gradient of its own.")],
+    reference: Annotated[str, typer.Option(help="The reference function.")] = "isotropic-cosh",
+    scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
+    reach: Annotated[float, typer.Option(help="How far from 0 to look.")] = 100.0,
+    plot: Annotated[Path | None, typer.Option(help="Draw both into this file.")] = None,
+) -> None:
+    """Compare the noise of Theorem 3.1 with the variance of a stochastic gradient, as in Example 3.3 of the paper."""
+
+    def work() -> list[tuple[float, float, float]]:
+        phi = references.reference(reference, scale=scale)
+        accepted = [key for key, cls in problems.registry.items() if issubclass(cls, problems.StochasticProblem)]
+        instance: Any = problems.registry[_validate.choice("problem", problem, accepted)]()
+        x, dual, variance = certification.noise_conditions(instance, phi, reach)
+        if plot is not None:
+            figures.noise(x, dual, variance, plot)
+        within = [abs(x) <= reach * share for share in (0.01, 0.1, 1.0)]
+        return [(float(x[near].max()), float(dual[near].max()), float(variance[near].max())) for near in within]
+
+    table = _table("|x| up to", "largest E φ(∇φ*(f') - ∇φ*(g))", "largest E|g - f'|²", wrapped=())
+    for row in _guarded(work):
+        table.add_row(*(f"{value:.4g}" for value in row))
+    console.print(table)
+
+
+@app.command()
+def bench(
+    preset: Annotated[str, typer.Option(help=f"How much to measure: {' or '.join(PRESETS)}.")] = "quick",
+    layouts: Annotated[list[str] | None, typer.Option(help=f"{', '.join(SETS)}; repeatable.")] = None,
+    dtypes: Annotated[list[str] | None, typer.Option(help=f"{', '.join(DTYPES)}; repeatable.")] = None,
+    threads: Annotated[list[int] | None, typer.Option(help="By default 1 and 2; repeatable.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="By default cpu and, if there, cuda; repeatable.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="How often each step is timed.")] = None,
+    size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
+    growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
+    json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
+    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.svg"),
+) -> None:
+    """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
+
+    Interrupted, it prints and writes what was measured until then.
+    """
+    try:
+        from npgm.lab.bench import runner
+    except ModuleNotFoundError as error:
+        _complain(f"the benchmark needs the package {error.name}; install npgm[experiments]")
+        raise typer.Exit(2) from None
+
+    given: dict[str, Any] = {"layouts": layouts, "dtypes": dtypes, "threads": threads, "devices": device}
+    given |= {"rounds": rounds, "size": size, "growth": growth}
+    results = _guarded(lambda: runner.run(runner.plan(preset, **given), json, plot, console))
+    if results.interrupted:
+        raise typer.Exit(130)
+
+
+@data.command("list")
+def list_data() -> None:
+    """List the data sets, and which of them are in the cache."""
+    table = _table("name", "in the cache", "what it is", wrapped=("what it is",))
+    for key, dataset in sorted(registry.items()):
+        cached = (cache_dir() / f"{key}.npz").is_file()
+        what = (dataset.__doc__ or "").partition("\n")[0].replace("`", "")
+        table.add_row(key, "yes" if cached else "no", what)
+    console.print(table)
+
+
+@data.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="The data set.", autocompletion=lambda: [*registry])],
+    folder: Annotated[Path | None, typer.Option(help="A folder that holds the data set's files.")] = None,
+) -> None:
+    """Get a data set into the cache and verify it."""
+    try:
+        arrays = _guarded(lambda: load_data(name, folder))
+    except DataError as error:
+        _complain(error)
+        raise typer.Exit(2) from None
+    for key, array in arrays.items():
+        console.print(f"{key}: {array.dtype} {array.shape}")
+
+
+def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
+    """Return a table that loses no text on a terminal of 80 columns, of which the columns ``wrapped`` give way."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped)
+    return table
+
+
+def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | None = None) -> None:
+    """Do the work of an experiment or of all, of which some may lack their data, and show what it writes.
+
+    After all of them the ``overview`` of the results in a folder is written, if one is given.
+    """
+    without_data = []
+    try:
+        for name in experiments.chosen(experiment):
+            try:
+                _show(_guarded(partial(work, name)))
+            except DataError as error:
+                _complain(f"{name}: {error}")
+                without_data.append(name)
+        if experiment == "all" and overview is not None:
+            _show(_guarded(partial(experiments.write_overview, overview)))
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+    ranks.leave()
+    if without_data:
+        _complain(f"not run, for want of data: {', '.join(without_data)}")
+        raise typer.Exit(2)
+
+
+def _guarded(work: Callable[[], T]) -> T:
+    """Do the work; an error that a user can mend becomes a line and exit code 2."""
+    try:
+        return work()
+    except (ValueError, TypeError, OSError) as error:
+        _complain(error)
+        raise typer.Exit(2) from None
+
+
+def _complain(error: object) -> None:
+    Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
+
+
+def _reported(spec: experiments.Experiment, preset: str, store: experiments.Store) -> list[Path]:
+    """Write a report, print the verdicts, and return the report's files."""
+    results = experiments.Results(spec, preset, store)
+    paths = experiments.write_report(spec, preset, store)
+    console.print(f"{spec.title} ({results.extent})", style="bold", highlight=False)
+    table = _table("verdict", "of", "the paper says", wrapped=("of", "the paper says"))
+    for claim in spec.claims:
+        for row in claim_rows(results, claim):
+            sentence, verdict, of, *_ = row
+            table.add_row(verdict, of, sentence)
+    if spec.claims:
+        console.print(table)
+    return paths
+
+
+def _show(paths: list[Path]) -> None:
+    """Print the paths of files."""
+    for path in paths:
+        console.print(str(path), soft_wrap=True, markup=False, highlight=False)

@@ -1,0 +1,118 @@
+"""The experiments: the TOML files of `specs`, of installed packages and of users, read and checked.
+
+What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
+a text by what its ``dataset`` is, and there its ``curvature`` may be measured. A ``suite`` among the settings makes a
+contest.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, TypeVar
+
+from npgm import _validate
+from npgm._registry import discover
+from npgm.lab import data
+from npgm.lab.experiments import claims
+from npgm.lab.experiments.spec import Claim, Experiment, MethodSpec
+
+SPECS = Path(__file__).with_name("specs")
+
+T = TypeVar("T")
+
+
+def names() -> list[str]:
+    """Return the experiments that can be loaded by name: those of npgm, and of installed packages.
+
+    A package enters its own by naming one of its packages, in which the TOML files are, as an entry point of the group
+    ``npgm.lab.experiments``.
+    """
+    return sorted(_paths())
+
+
+def chosen(name: str) -> list[str]:
+    """Return the experiments that a command names: one, ``all``, or a family, such as ``char`` for those on text.
+
+    The names of a family's members begin with its name and a dash.
+    """
+    known = names()
+    family = [other for other in known if name == "all" or other.startswith(f"{name}-")]
+    return family if family and name not in known else [name]
+
+
+def load(name: str | Path) -> Experiment:
+    """Read an experiment by its name, or from a TOML file by its path.
+
+    Raises:
+        ValueError: if there is none of that name, or its file is not as it should be, with the key at fault.
+        OSError: if the file cannot be read.
+    """
+    paths = _paths()
+    if isinstance(name, Path) or name.endswith(".toml"):
+        path = Path(name)
+        taken = paths.get(path.stem)
+        if taken is not None and path.resolve() != taken.resolve():
+            raise ValueError(f"{path}: there is an experiment {path.stem!r} already; give the file another name")
+        return parse(path) if taken else replace(parse(path), file=str(path))
+    return parse(paths[_validate.choice("experiment", name, paths)])
+
+
+def _paths() -> dict[str, Path]:
+    found = (*discover("npgm.experiments", lambda named: [*files(named.value).iterdir()]), SPECS.iterdir())
+    paths = (Path(str(entry)) for folder in found for entry in folder)
+    return {path.stem: path for path in paths if path.suffix == ".toml"}
+
+
+def parse(path: Path) -> Experiment:
+    """Read an experiment from a TOML file; raises as `load` does."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        kind = _kind(content)
+        content["presets"] = {
+            name: _make(kind.preset_class, p, f"presets.{name}") for name, p in content.get("presets", {}).items()
+        }
+        for key, cls in (("methods", MethodSpec), ("claims", Claim)):
+            content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
+        for i, claim in enumerate(content["claims"]):
+            try:
+                claims.validate(claim)
+            except (TypeError, ValueError) as error:
+                raise ValueError(f"claims[{i}]: {error}") from error
+        return _make(kind, {**content, "key": path.stem})
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def _kind(content: dict[str, Any]) -> type[Experiment]:
+    if "network" in content:
+        # needs torch, which the other kind does not
+        from npgm.lab.experiments.training.experiment import ImageExperiment, TextExperiment
+
+        if "curvature" in content:
+            from npgm.lab.experiments.training.curvature import CurvatureExperiment
+
+            return CurvatureExperiment
+        of_text = isinstance(data.registry.get(str(content.get("dataset"))), data.Text)
+        return TextExperiment if of_text else ImageExperiment
+    if "suite" in content.get("settings", {}):
+        from npgm.lab.experiments.contest.experiment import ContestExperiment
+
+        return ContestExperiment
+    from npgm.lab.experiments.solving.experiment import CompositeExperiment, SolvingExperiment
+    from npgm.lab.experiments.solving.instances import Composite, registry
+
+    problem = registry.get(str(content.get("problem")))
+    return CompositeExperiment if isinstance(problem, type) and issubclass(problem, Composite) else SolvingExperiment
+
+
+def _make(cls: type[T], content: dict[str, Any], where: str = "") -> T:
+    accepted = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+    if unknown := sorted(set(content) - set(accepted)):
+        raise ValueError(f"{where or 'the experiment'} has no key {unknown[0]!r}; accepted: {', '.join(accepted)}")
+    try:
+        return cls(**content)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}: {error}" if where else str(error)) from error

@@ -1,0 +1,165 @@
+"""How a method of the contest is run: with every evaluation counted, and with what is to be tuned for it, tuned."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import scipy.optimize
+
+from npgm import _validate
+from npgm._array import Floats
+from npgm.lab.experiments.contest.problems import ContestProblem
+from npgm.solvers import Status, minimize
+from npgm.solvers.method import build, registry
+
+TUNED = "tuned"
+"""The value of an option ``lr``, or with it ``scale``, that is chosen for each problem."""
+SCALES = (1.0, 0.1, 0.01)
+"""The λ that are tried, as multiples of ‖∇f(x⁰)‖."""
+TRIALS = 20
+"""The stepsizes that are tried at most for each λ, on the adaptive grid of the paper's own tuning."""
+SCIPY = ("CG", "L-BFGS-B")
+
+
+@dataclass
+class Record:
+    """What a run evaluates, one entry an evaluation of f and ∇f, and how it ended."""
+
+    limit: int
+    tol: float
+    seconds: list[float] = field(default_factory=list)
+    fun: list[float] = field(default_factory=list)
+    relative: list[float] = field(default_factory=list)
+    """‖∇f(x)‖/‖∇f(x⁰)‖."""
+    status: str = "STOPPED"
+    lr: float | None = None
+    """The stepsize that was tuned."""
+    scale: float | None = None
+    """λ/‖∇f(x⁰)‖ likewise."""
+    tuning: int = 0
+    """The evaluations that tuning took."""
+
+    @property
+    def reached(self) -> bool:
+        """Whether the last gradient is as small as was asked for."""
+        return self.status == Status.CONVERGED.name
+
+    @property
+    def score(self) -> float:
+        """What tuning minimises: the evaluations, more where the tolerance was not reached, infinite for failures."""
+        if self.reached:
+            return len(self.relative)
+        least = min(self.relative)
+        if self.status == Status.DIVERGED.name or least <= self.tol:  # flat, but above the start
+            return math.inf
+        return self.limit * (1.0 + math.log10(least / self.tol))
+
+
+class _EndError(Exception):
+    """Ends a run from within its function."""
+
+
+def contend(
+    method: str, options: dict[str, Any], problem: ContestProblem, *, limit: int, trial: int, tol: float
+) -> Record:
+    """Run a method on a problem until ‖∇f(x)‖ <= tol ‖∇f(x⁰)‖, with f(x) <= f(x⁰): losses may be flat far away, too.
+
+    Args:
+        method: a key of `npgm.solvers.registry`, or ``"scipy"``.
+        options: its own; `TUNED` ones are chosen for the fewest evaluations.
+        problem: the problem.
+        limit: the evaluations after which it has failed.
+        trial: those after which a stepsize that is tried is judged by the least gradient until then.
+        tol: the tolerance.
+    """
+    if options.get("lr") != TUNED:
+        return _run(method, options, problem, limit, tol)
+    from npgm.lab.experiments.tuning.grid import Grid  # whose package imports the reports, and they this one
+
+    first, curvature = _secant(problem)
+    best: Record | None = None
+    spent = 2
+    for share in SCALES if options.get("scale") == TUNED else (None,):
+        radius = 1.0 if share is None else share * first
+        fixed = options if share is None else {**options, "scale": radius}
+        grid, scores = Grid(radius / curvature, TRIALS), dict[float, float]()
+        while wanted := grid.search(scores).wanted:
+            most = trial if best is None or not best.reached else min(trial, len(best.relative))
+            record = _run(method, {**fixed, "lr": wanted[0]}, problem, most, tol)
+            spent += len(record.relative)
+            scores[wanted[0]] = replace(record, limit=trial).score
+            if best is None or scores[wanted[0]] < replace(best, limit=trial).score:
+                best = record
+                best.lr, best.scale = wanted[0], share
+    assert best is not None
+    if not best.reached and trial < limit:
+        fixed = options if best.scale is None else {**options, "scale": best.scale * first}
+        best = replace(_run(method, {**fixed, "lr": best.lr}, problem, limit, tol), lr=best.lr, scale=best.scale)
+    return replace(best, tuning=spent)
+
+
+def formula(method: str, options: dict[str, Any]) -> str:
+    """Return the step of a method as a formula.
+
+    Raises:
+        TypeError, ValueError: if the method or an option is not accepted.
+    """
+    if method == "scipy":
+        if set(options) != {"name"}:
+            raise ValueError(f"method 'scipy' has the option name, not {', '.join(sorted(options)) or 'none'}")
+        return f"SciPy's {_validate.choice('name', options['name'], SCIPY)}"
+    _validate.choice("method", method, registry)
+    if options.get("scale") == TUNED != options.get("lr"):
+        raise ValueError(f"scale = {TUNED!r} needs lr = {TUNED!r}")
+    return build(method, {name: 1.0 if value == TUNED else value for name, value in options.items()}).update
+
+
+def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: int, tol: float) -> Record:
+    record = Record(limit, tol)
+    first = math.nan
+    start = time.perf_counter()
+
+    def counted(x: Floats) -> tuple[float, Floats]:
+        nonlocal first
+        f, grad = problem.fun(x)
+        norm = float(np.linalg.norm(grad))
+        if not record.relative:
+            first = norm
+        record.fun.append(float(f))
+        record.relative.append(norm / first)
+        record.seconds.append(time.perf_counter() - start)
+        if norm <= tol * first and record.fun[-1] <= record.fun[0]:
+            record.status = Status.CONVERGED.name
+            raise _EndError
+        if len(record.relative) >= limit:
+            record.status = Status.MAXITER.name
+            raise _EndError
+        return f, grad
+
+    try:
+        with np.errstate(all="ignore"):  # a run that diverges is a result
+            if method == "scipy":
+                ends = {"ftol": 0.0, "gtol": 0.0, "maxfun": limit} if options["name"] == "L-BFGS-B" else {"gtol": 0.0}
+                scipy.optimize.minimize(
+                    counted, problem.start, jac=True, method=options["name"], options={**ends, "maxiter": limit}
+                )
+            else:
+                result = minimize(counted, problem.start, method=build(method, options), tol=0.0, maxiter=limit)
+                if result.status == Status.DIVERGED:
+                    record.status = result.status.name
+    except _EndError:
+        pass
+    return record
+
+
+def _secant(problem: ContestProblem) -> tuple[float, float]:
+    """Return ‖∇f(x⁰)‖, and ‖Δ∇f‖/‖Δx‖ at a short step from x⁰ along the gradient."""
+    grad = problem.fun(problem.start)[1]
+    norm, extent = float(np.linalg.norm(grad)), float(np.linalg.norm(problem.start)) or 1.0
+    length = 1e-4 * extent
+    change = float(np.linalg.norm(problem.fun(problem.start - length / norm * grad)[1] - grad))
+    return norm, change / length if 0.0 < change < math.inf else norm / extent

@@ -1,0 +1,68 @@
+"""One page on all experiments: which of the paper's claims hold."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from npgm.lab.experiments import catalogue
+from npgm.lab.experiments.claims import VERDICTS
+from npgm.lab.experiments.page import table, write
+from npgm.lab.experiments.report import CLAIM, claim_rows
+from npgm.lab.experiments.results import Results, recorded
+from npgm.lab.experiments.spec import Experiment
+from npgm.lab.experiments.store import Store
+
+
+def write_overview(output: Path) -> list[Path]:
+    """Write the claims of all experiments with their verdicts, and return the files, the Markdown file first.
+
+    A verdict is that of the largest preset at which the runs that it needs are done.
+
+    Args:
+        output: the folder of all results.
+    """
+    output.mkdir(parents=True, exist_ok=True)
+    verdicts: Counter[str] = Counter()
+    sections = [part for name in catalogue.names() for part in _section(catalogue.load(name), output, verdicts)]
+    counts = "; ".join(f"{verdict}: {verdicts[verdict]}" for verdict in VERDICTS if verdicts[verdict])
+    title = "The paper's claims"
+    text = "\n\n".join((f"# {title}", _INTRODUCTION.format(counts=counts), *sections)) + "\n"
+    return write(output / "report.md", output / "index.html", title, text)
+
+
+_INTRODUCTION = """\
+Each sentence of the paper about results, and each claim beyond it, against what was measured ({counts}).
+
+A verdict is that of the largest preset at which the runs that it needs are done, and leads to its report. `paper` has
+the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works. Reproduce with `npgm reproduce all
+--preset paper`; this page and the reports alone are written anew, from the runs that are kept, by `npgm report all`."""
+
+
+def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> Iterator[str]:
+    """Yield the text on an experiment, and count its verdicts."""
+    presets = recorded(experiment, Store.of(experiment, output))
+    yield f"## {experiment.title}"
+    yield f"{experiment.origin}."
+    rows = []
+    for claim in experiment.claims:
+        run = (results for results in presets if any(v.holds != "not run" for v in results.verdicts(claim).values()))
+        results = next(run, presets[0])
+        for cells in claim_rows(results, claim):
+            row = dict(zip(CLAIM, cells, strict=True))
+            rows.append(list((row | {"preset": _link(results, output)}).values()))
+            verdicts[row["verdict"]] += 1
+    if rows:
+        yield table(CLAIM, rows)
+    else:
+        largest = presets[0]
+        state = f"not run, since {largest.reason}" if largest.none else "run"
+        words = "The paper states no result of it in words." if experiment.source else "No claim is made."
+        yield f"{words} It was {state}: {_link(largest, output)}."
+
+
+def _link(results: Results, output: Path) -> str:
+    """Return which preset results are of, as a link to the report if that is there."""
+    path = Path(results.experiment.key, results.preset, "report.md")
+    return f"[{results.extent}]({path.as_posix()})" if (output / path).is_file() else results.extent

@@ -1,0 +1,265 @@
+"""The experiments in which networks are trained."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+import torch
+
+from npgm import _validate
+from npgm.lab import data
+from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
+from npgm.lab.experiments.training import checkpoint, optimizers, parallel
+from npgm.lab.experiments.training.ensemble import stackable
+from npgm.lab.experiments.training.images import ImageTraining
+from npgm.lab.experiments.training.task import Training
+from npgm.lab.experiments.training.text import TextTraining
+from npgm.lab.experiments.training.trainer import LATE, Trainer
+
+BATCH = 5
+"""Seeds that are trained together at most: the paper's number."""
+INTERVAL = 30.0
+"""Seconds between checkpoints."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingPreset(Preset):
+    """How much of an experiment is run: the seeds for each setting, and what a seed's training goes through."""
+
+    network: dict[str, Any] | None = None
+    """A network in place of the experiment's own, for machines on which that takes too long."""
+    basin: int = 3
+    """log₂ of the largest multiple of a stepsize at which its neighbourhood is shown; 0 not to show it."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _validate.count("basin", self.basin, least=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImagePreset(TrainingPreset):
+    """How much of an experiment on images is run."""
+
+    epochs: int
+    examples: int | None = None
+    """The training images, the first ones, and at most as many test images; all by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextPreset(TrainingPreset):
+    """How much of an experiment on text is run; see `TextTraining`."""
+
+    steps: int
+    every: int
+    windows: int = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun(Run):
+    """The training of one network."""
+
+    training: Training
+
+    @property
+    def identity(self) -> list[Any]:
+        """All on which the run's numbers depend."""
+        return [asdict(self.training), self.method.identity, self.seed]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingExperiment(Experiment):
+    """An experiment in which a network is trained, from several seeds."""
+
+    network: dict[str, Any]
+    dataset: str
+    options: dict[str, Any]
+    """What the training takes beside the network, the data set, a setting, and a preset."""
+
+    training_class: ClassVar[type[Training]]
+    starts_are: ClassVar[str] = "seeds"
+    packages: ClassVar[tuple[str, ...]] = ("numpy", "torch")
+    average: ClassVar[str] = "mean"
+    data_parallel: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _validate.choice("data set", self.dataset, data.registry)
+        super().__post_init__()
+
+    def update(self, method: MethodSpec) -> str:
+        """Return the step of an optimizer as a formula."""
+        return optimizers.update(method.method, method.arguments())
+
+    def run(self, preset: TrainingPreset, setting: Setting, method: MethodSpec, seed: int) -> TrainingRun:
+        """Return a run."""
+        return TrainingRun(setting=setting, method=method, seed=seed, training=self._training(preset, setting))
+
+    def scope(self, preset: TrainingPreset) -> str:
+        """Return what is trained, in words."""
+        training = asdict(self._training(preset, self.grid()[0]))
+        network = training.pop("network")
+        if "examples" in training:
+            training["examples"] = training["examples"] or "all"
+        name = ", ".join([network.pop("name"), *(f"{key} = {value}" for key, value in network.items())])
+        options = ", ".join(f"{key} = {value}" for key, value in training.items() if key not in self.settings)
+        return f"network {name}; {options}; seeds: {', '.join(map(str, preset.starts))}"
+
+    def basin(self, preset: str) -> list[Run]:
+        """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed.
+
+        There are none for a preset from which nothing can be concluded.
+        """
+        chosen, (setting, *_) = self.preset(preset), self.grid()
+        shown = chosen.basin and self.tuning_seed is not None and not chosen.inconclusive
+        multiples = [2.0**k for k in range(-chosen.basin, chosen.basin + 1)] if shown else []
+        return [
+            self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
+            for method in self.methods
+            if method.role == "compared" and "lr" in method.options
+            for times in multiples
+        ]
+
+    def together(self, run: TrainingRun) -> int:  # type: ignore[override]
+        """Return how many seeds are one batched model: one, if the network has buffers."""
+        return BATCH if stackable(partial(run.training.build, 10)) else 1
+
+    def estimate(self, runs: Sequence[TrainingRun], resources: Resources) -> float:  # type: ignore[override]
+        """Return about how many seconds `compute` will take, with an evaluation at a third of a training step."""
+        with with_threads(resources.threads):
+            trainer = trainer_of(runs, resources)
+            trainer.step()
+            clock = time.perf_counter()
+            steps = 2
+            for _ in range(steps):
+                trainer.step()
+            _wait(trainer.device)
+            step = (time.perf_counter() - clock) / steps
+        evaluation = sum(trainer.examples.held_out.values()) / trainer.training.batch_size * step / 3.0
+        return trainer.total * step + trainer.training.rounds * evaluation
+
+    def compute(self, runs: Sequence[TrainingRun], resources: Resources) -> list[pl.DataFrame]:  # type: ignore[override]
+        """Train, with checkpoints at intervals, from the last one if there is one."""
+        path = _checkpoint(runs, resources)
+        with with_threads(resources.threads):
+            trainer = trainer_of(runs, resources)
+            checkpoint.restore(trainer, path)
+            written = time.monotonic()
+            while not trainer.done:
+                trainer.step()
+                if trainer.ranks.agreed(time.monotonic() - written > INTERVAL):
+                    checkpoint.save(trainer, path)
+                    written = time.monotonic()
+        return [self._frame(trainer, i) for i in range(len(runs))]
+
+    def forget(self, runs: Sequence[TrainingRun], resources: Resources) -> None:  # type: ignore[override]
+        """Remove the checkpoint."""
+        _checkpoint(runs, resources).unlink(missing_ok=True)
+
+    def environment(self, resources: Resources) -> str:
+        """Return what the numbers are computed with and on, in words."""
+        device = torch.device(resources.device)
+        name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        return f"{super().environment(resources)}, networks on {name}{parallel.ranks(resources).in_words}"
+
+    @abstractmethod
+    def ticks(self, trainer: Trainer) -> int:
+        """Return how far the clock goes in a round."""
+
+    def _training(self, preset: TrainingPreset, setting: Setting) -> Training:
+        """Return what is trained: what the preset of a kind of experiment has of its own is an argument."""
+        shared = {f.name for f in fields(TrainingPreset)}
+        of_preset = {f.name: getattr(preset, f.name) for f in fields(preset) if f.name not in shared}
+        return self.training_class(
+            network=preset.network or self.network, dataset=self.dataset, **of_preset, **self.options, **setting
+        )
+
+    def _frame(self, trainer: Trainer, i: int) -> pl.DataFrame:
+        """Return a seed's rows up to the first one whose training loss is not finite."""
+        rows = []
+        for number, row in enumerate(trainer.history, 1):
+            values = {name: column[i] for name, column in row.items() if name != "seconds"}
+            seconds = row["seconds"] / len(trainer.generators)
+            rows.append({"k": number * self.ticks(trainer), "seconds": seconds, **values})
+            if not math.isfinite(values["train_loss"]):
+                break
+        status = "MAXITER" if math.isfinite(rows[-1]["train_loss"]) else "DIVERGED"
+        return pl.DataFrame(rows, schema_overrides={"k": pl.Int32}).with_columns(pl.lit(status).alias("status"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageExperiment(TrainingExperiment):
+    """An experiment in which a network learns to classify images."""
+
+    measure: str = "train_loss"
+    quantities: list[str] = field(default_factory=lambda: ["train_loss", "test_accuracy"])
+
+    preset_class: ClassVar[type[Preset]] = ImagePreset
+    training_class: ClassVar[type[Training]] = ImageTraining
+    symbols: ClassVar[dict[str, str]] = {
+        "train_loss": "training loss", "late_loss": f"loss of the last {LATE} steps", "test_loss": "test loss",
+        "test_accuracy": "test accuracy",
+    }  # fmt: skip
+    clock: ClassVar[str] = "epoch"
+
+    def ticks(self, trainer: Trainer) -> int:
+        """Return 1: a round is an epoch."""
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextExperiment(TrainingExperiment):
+    """An experiment in which a network learns to predict characters."""
+
+    measure: str = "validation_loss"
+    quantities: list[str] = field(default_factory=lambda: ["validation_loss", "test_loss"])
+
+    preset_class: ClassVar[type[Preset]] = TextPreset
+    training_class: ClassVar[type[Training]] = TextTraining
+    symbols: ClassVar[dict[str, str]] = {
+        "train_loss": "training loss", "validation_loss": "validation loss", "test_loss": "test loss",
+    }  # fmt: skip
+    clock: ClassVar[str] = "iteration"
+
+    def ticks(self, trainer: Trainer) -> int:
+        """Return the steps of a round."""
+        return trainer.steps_per_round
+
+
+def _checkpoint(runs: Sequence[TrainingRun], resources: Resources) -> Path:
+    return resources.folder / f"{runs[0].key}-{len(runs)}.checkpoint"
+
+
+def trainer_of(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
+    """Return the trainer of some runs, of which only the seeds differ."""
+    method = runs[0].method
+    seeds = [run.seed for run in runs]
+    try:
+        torch.empty(1, device=resources.device)
+    except (RuntimeError, AssertionError) as error:
+        raise ValueError(f"device {resources.device!r} cannot be used: {error}") from error
+    ranks = parallel.ranks(resources)
+    return Trainer(runs[0].training, method.method, method.arguments(), seeds, resources.device, ranks)
+
+
+@contextlib.contextmanager
+def with_threads(number: int) -> Iterator[None]:
+    """Let torch use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(number)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type != "cpu":
+        torch.accelerator.synchronize(device)

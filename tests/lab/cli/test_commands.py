@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import commands
+from npgm import __version__
+from npgm.lab.data import registry
+
+
+def test_a_report_of_nothing_is_refused_and_makes_no_folder(tmp_path):
+    assert "holds no results of mnist" in commands.refused("report", "mnist", "--output", tmp_path / "typo")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("arguments", [["-h"], ["report", "-h"], ["data", "-h"]])
+def test_help_has_a_short_name(arguments):
+    assert "Usage" in commands.npgm(*arguments)
+
+
+def test_the_version_and_the_data_sets_are_told():
+    assert commands.npgm("--version") == f"npgm {__version__}\n"
+    told = commands.npgm("data", "list")
+    assert all(name in told for name in registry)
+
+
+@pytest.mark.slow
+def test_names_are_completed():
+    asked = {"_NPGM_COMPLETE": "complete_bash", "COMP_WORDS": "npgm report matrix", "COMP_CWORD": "2"}
+    command = [sys.executable, "-c", "from npgm.lab.cli import app; app(prog_name='npgm')"]
+    done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["matrix-factorization"], done.stderr

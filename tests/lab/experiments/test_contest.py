@@ -1,0 +1,211 @@
+"""The contest: its problems, how its runs are counted and tuned, and its verdicts."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import polars as pl
+import pytest
+
+import npgm
+from npgm.lab import experiments
+from npgm.lab.experiments import claims
+from npgm.lab.experiments.contest import contender
+from npgm.lab.experiments.contest.contender import contend
+from npgm.lab.experiments.contest.experiment import ContestPreset
+from npgm.lab.experiments.contest.problems import SUITES, ContestProblem, suite
+from npgm.lab.experiments.spec import Claim
+
+PROBLEMS = [pytest.param(problem, id=f"{name}-{problem.name}") for name in SUITES for problem in suite(name)]
+QUADRATIC = ContestProblem("q", lambda x: (0.5 * float(x @ x), x.copy()), np.array([3.0, 4.0]))
+
+
+def test_suites():
+    assert [len(suite(name)) for name in SUITES[:2]] == [52, 23]
+    assert len(suite("npgm.problems")) == len(npgm.problems.registry) + 2
+    for name in SUITES:
+        assert len({problem.name for problem in suite(name)}) == len(suite(name))
+        assert max(problem.start.size for problem in suite(name)) <= 200
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_gradients_agree_with_differences(problem):
+    rng = np.random.default_rng(0)
+    x = problem.start + 1e-2 * (np.abs(problem.start) + 0.1) * rng.standard_normal(problem.start.shape)
+    f, grad = problem.fun(x)
+    assert isinstance(f, float)
+    for _ in range(3):
+        d = rng.standard_normal(x.shape)
+        h = 1e-4 * (1.0 + np.linalg.norm(x)) / np.linalg.norm(d)
+        near, far = (problem.fun(x + k * h * d)[0] - problem.fun(x - k * h * d)[0] for k in (1, 2))
+        slope = (8.0 * near - far) / (12.0 * h)
+        rounding = 1e-14 * abs(f) / h
+        assert slope == pytest.approx(
+            grad @ d, rel=1e-6, abs=1e-7 * np.linalg.norm(grad) * np.linalg.norm(d) + rounding
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SUITES)
+def test_auto_solves_every_suite(name):
+    records = [contend("auto", {}, problem, limit=10_000, trial=1, tol=1e-6) for problem in suite(name)]
+    assert all(record.reached for record in records)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("auto", {}),
+        ("gdm", {"lr": 0.5}),
+        ("scipy", {"name": "L-BFGS-B"}),
+        ("scipy", {"name": "CG"}),
+    ],
+)
+def test_every_evaluation_is_counted(method, options):
+    calls = []
+
+    def fun(x):
+        calls.append(x.copy())
+        return QUADRATIC.fun(x)
+
+    problem = dataclasses.replace(QUADRATIC, fun=fun)
+    record = contend(method, options, problem, limit=1000, trial=1000, tol=1e-6)
+    assert record.reached
+    assert len(calls) == len(record.fun) == len(record.relative) == len(record.seconds)
+    np.testing.assert_allclose(record.relative, [np.linalg.norm(x) / 5.0 for x in calls])
+    assert min(record.relative[:-1]) > 1e-6 >= record.relative[-1]
+    short = contend(method, options, problem, limit=2, trial=2, tol=1e-9)
+    assert len(short.relative) <= 2
+    assert not short.reached or short.relative[-1] <= 1e-9
+
+
+def test_what_is_tuned_is_best_on_its_grid():
+    options = {"lr": "tuned", "momentum": 0.9}
+    problem = suite("first")[9]
+    record = contend("gdm", options, problem, limit=2000, trial=2000, tol=1e-6)
+    assert record.reached
+    for factor in (0.5, 0.7, 1.4, 2.0):
+        other = contend("gdm", {**options, "lr": factor * record.lr}, problem, limit=2000, trial=2000, tol=1e-6)
+        assert other.score >= record.score
+    assert record.tuning > len(record.fun)
+    again = contend("gdm", {**options, "lr": record.lr}, problem, limit=2000, trial=2000, tol=1e-6)
+    assert again.relative == record.relative
+    # trials that are cut short find it, too, and then it is run to its end
+    short = contend("gdm", options, problem, limit=2000, trial=50, tol=1e-6)
+    assert short.reached
+    assert short.tuning < record.tuning
+
+
+@pytest.mark.slow
+def test_a_scale_is_tuned_relative_to_the_first_gradient():
+    problem = suite("first")[20]  # Rosenbrock
+    options = {"lr": "tuned", "scale": "tuned", "momentum": 0.9}
+    record = contend("npgm", options, problem, limit=10_000, trial=10_000, tol=1e-6)
+    first = np.linalg.norm(problem.fun(problem.start)[1])
+    assert record.scale in contender.SCALES
+    fixed = {"lr": record.lr, "scale": record.scale * first, "momentum": 0.9}
+    assert contend("npgm", fixed, problem, limit=10_000, trial=1, tol=1e-6).relative == record.relative
+
+
+def test_a_flat_place_above_the_start_does_not_count():
+    def fun(x):
+        return math.log1p(float(x @ x)), 2.0 * x / (1.0 + float(x @ x))
+
+    far = contend("gd", {"lr": 1e9}, ContestProblem("c", fun, np.ones(1)), limit=20, trial=20, tol=1e-6)
+    assert min(far.relative) < 1e-6
+    assert (far.status, far.score) == ("MAXITER", math.inf)
+
+    def bump(x):
+        e = math.exp(-float(x @ x))
+        return 1.0 - e, 2.0 * x * e
+
+    hill = ContestProblem("bump", bump, np.ones(1))
+    underflown = contend("gd", {"lr": 1e9}, hill, limit=20, trial=20, tol=1e-6)
+    assert (underflown.relative[-1], underflown.status, underflown.score) == (0.0, "STOPPED", math.inf)
+    assert contend("gd", {"lr": "tuned"}, hill, limit=500, trial=500, tol=1e-6).reached
+
+
+def test_a_method_that_always_diverges_has_failed():
+    problem = ContestProblem("cliff", lambda x: (math.nan if x[0] != 1.0 else 1.0, np.ones(1)), np.ones(1))
+    record = contend("gdm", {"lr": "tuned"}, problem, limit=10, trial=10, tol=1e-6)
+    assert (record.status, record.score) == ("DIVERGED", math.inf)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("scipy", {"name": "BFGS"}, "unknown name 'BFGS'; accepted: CG, L-BFGS-B"),
+        ("scipy", {}, "method 'scipy' has the option name, not none"),
+        ("gdm", {}, "lr"),
+        ("npgm", {"lr": 1.0, "scale": "tuned"}, "scale = 'tuned' needs lr = 'tuned'"),
+        ("sgd", {"lr": 1.0}, "unknown method 'sgd'"),
+    ],
+)
+def test_what_is_not_accepted(method, options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        contender.formula(method, options)
+
+
+def small(**changes):
+    preset = ContestPreset(starts=[3], evaluations=200, trial=50)
+    return dataclasses.replace(
+        experiments.load("solver-contest"), settings={"suite": ["first"]}, presets={"smoke": preset}, **changes
+    )
+
+
+def test_specifications_are_checked():
+    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: first"):
+        dataclasses.replace(small(), settings={"suite": ["third"]})
+    with pytest.raises(ValueError, match="starts must be at most 52 for the suite 'first', not 53"):
+        dataclasses.replace(small(), presets={"smoke": ContestPreset(starts=[53], evaluations=9, trial=9)})
+    with pytest.raises(ValueError, match="a contest has the setting suite alone, not rank"):
+        dataclasses.replace(small(), settings={"rank": [3]})
+
+
+@pytest.mark.slow
+def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
+    experiment = small()
+    store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
+    written = [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")]
+    experiments.run(experiment, "smoke", tmp_path, jobs=1)
+    assert [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")] == written
+    markdown, _, picture = experiments.write_report(experiment, "smoke", store)
+    assert picture.name == "profiles.svg"
+    text = markdown.read_text()
+    for problem in suite("first")[:3]:
+        assert f"| {problem.name} | 100 |" in text
+    assert "| quadratic, condition 1e4 | 100 | – |" in text
+    assert "| first | quadratic, condition 1e4 | – |" in text.partition("## Where it loses")[2]
+    # a report of a part: some methods have all problems, another has none
+    for run in experiment.runs("smoke", ["CG"]):
+        store.path(run).unlink()
+    assert "| quadratic, condition 1e4 | 100 |" in experiments.write_report(experiment, "smoke", store)[0].read_text()
+
+
+def verdict(check, ours, theirs, **options):
+    rows = [
+        {"suite": "first", "method": method, "seed": seed, "reached": reached, "length": 9}
+        for method in ("auto", "L-BFGS-B", *small().compared()[1:])
+        for seed, reached in enumerate(ours if method == "auto" else theirs)
+    ]
+    claim = Claim("s", check, "auto", "L-BFGS-B", options)
+    return claims.decide(small(), claim, pl.DataFrame(rows, schema_overrides={"reached": pl.Int64})).holds
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "failure", "near", "ratio"),
+    [
+        ([10, 50], [10, 20], "holds", "holds", "does not hold"),  # 1.5 × 20 + 20
+        ([10, 51], [10, 50], "holds", "holds", "holds"),
+        ([10, 51], [10, 20], "holds", "does not hold", "does not hold"),
+        ([10, None], [10, None], "does not hold", "does not hold", "holds"),
+        ([None, 10], [10, 10], "does not hold", "does not hold", "does not hold"),
+        ([100, 10], [None, 10], "holds", "holds", "holds"),
+    ],
+)
+def test_verdicts(ours, theirs, failure, near, ratio):
+    assert verdict("no_failure", ours, theirs) == failure
+    assert verdict("near_the_best", ours, theirs, factor=1.5, more=20, share=0.96) == near
+    assert verdict("median_ratio", ours, theirs, most=1.5) == ratio

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import itertools
+import re
+import xml.etree.ElementTree as ET
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.figure import Figure
+
+from npgm.lab import style
+from npgm.lab.experiments import figures
+
+
+def test_styles_differ_and_neighbours_in_both_respects():
+    assert len(set(map(str, style.STYLES))) == len(style.STYLES)
+    for one, other in itertools.pairwise(style.STYLES):
+        assert one.color != other.color
+        assert one.dashes != other.dashes
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).map(sorted), st.floats(0.001, 0.2))
+def test_names_are_apart_in_order_and_within(heights, gap):
+    moved = style._apart(heights, gap)
+    assert all(b - a >= gap - 1e-12 for a, b in itertools.pairwise(moved))
+    if gap * (len(heights) - 1) <= 1.0:
+        assert min(moved) >= -1e-12
+        assert max(moved) <= 1.0 + 1e-12
+    if all(b - a >= gap for a, b in itertools.pairwise(heights)):
+        assert moved == pytest.approx(heights)
+
+
+def test_a_figure_is_repeatable_has_a_name_at_each_line_and_exchanges_its_colours(tmp_path):
+    def drawn(path):
+        with style.drawing():
+            figure = Figure(layout="constrained")
+            ax = figure.subplots()
+            for label, (color, dashes), y in zip("abc", style.STYLES, (1.0, 1.0, np.nan), strict=False):
+                ax.plot([0.0, 1.0], [0.0, y], color=color, linestyle=dashes, label=label)
+            ax.axhline(0.5)
+            style.save(figure, path)
+        return {text.get_text() for text in ax.texts}, path.read_bytes()
+
+    names, content = drawn(tmp_path / "a.svg")
+    assert names == {"a", "b", "c"}
+    assert drawn(tmp_path / "b.svg")[1] == content
+    ET.fromstring(content)
+    sheet = re.search(rb"<style>@media \(prefers-color-scheme: dark\)(.*?)</style>", content).group(1).decode()
+    body = content.decode().replace(sheet, "")
+    for light, dark in style._DARK.items():
+        assert f'[style*="stroke: {light}"]{{stroke:{dark}!important}}' in sheet
+        assert dark not in body
+    assert f"stroke: {style.STYLES[0].color}" in body
+    assert drawn(tmp_path / "c")[1].startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("logarithmic", [False, True])
+def test_long_curves_are_thinned_evenly(logarithmic):
+    x = np.arange(1.0, 30001.0)
+    chosen = figures._spread(x, logarithmic=logarithmic)
+    assert (chosen[0], chosen[-1]) == (0, len(x) - 1)
+    assert 200 < len(chosen) <= figures.POINTS
+    steps = np.diff(np.log(x[chosen])) if logarithmic else np.diff(x[chosen])
+    assert steps.max() <= (np.log(2.0) if logarithmic else 76.0)
+    assert figures._spread(x[:3], logarithmic=logarithmic).tolist() == [0, 1, 2]
+
+
+def axes(scale="linear"):
+    ax = Figure().subplots()
+    ax.set(xscale=scale, yscale=scale)
+    return ax
+
+
+@pytest.mark.parametrize(("failed", "cut"), [(1e5, True), (np.nan, False), (2.9, False)])
+def test_losses_of_failed_trainings_do_not_set_the_axis(failed, cut):
+    ax = axes()
+    ax.set_ylim(0.0, 1e5)
+    figures._leave_out_failures(ax, np.array([*np.linspace(2.0, 3.0, 19), failed]))
+    assert ax.get_ylim()[1] == pytest.approx(3.0, abs=0.1) if cut else ax.get_ylim() == (0.0, 1e5)
+
+
+def test_axes_of_few_decades_have_ticks_within_them():
+    ax = axes("log")
+    ax.plot([0.2, 0.9], [1.0, 1e5])
+    figures._label_few_decades(ax)
+    ax.figure.draw_without_rendering()
+    low, high = ax.get_xlim()
+    shown = [tick.label1.get_text() for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]
+    assert {"0.2", "0.5"} <= set(shown)
+    assert all("10^" in tick.label1.get_text() for tick in ax.yaxis.get_major_ticks())
+
+
+def test_the_kernels(tmp_path):
+    figures.kernels(tmp_path / "kernels.svg")
+    assert ET.parse(tmp_path / "kernels.svg").getroot().tag.endswith("svg")
