@@ -5,13 +5,22 @@ from __future__ import annotations
 import importlib
 import warnings
 from collections.abc import Callable, Iterator, MutableMapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+
+class Keyed(Protocol):
+    """A class that states the name under which it is registered."""
+
+    @property
+    def key(self) -> str: ...
+
+
 T = TypeVar("T")
 R = TypeVar("R")
+E = TypeVar("E", bound=Keyed)
 
 _all: list[Registry[Any]] = []
 
@@ -35,11 +44,20 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._discovered = False
         _all.append(self)
 
-    def enter(self, key: str, entry: T) -> None:
-        """Enter what is to have a name; a class that is defined again, as in a notebook, takes its own place.
+    def register(self, entry: E) -> E:
+        """Enter a class under its ``key``; use it as a decorator.
 
         Raises:
-            ValueError: if another class holds the key already, be it of the same name in another module.
+            ValueError: if another class holds the key already.
+        """
+        self.enter(entry.key, entry)
+        return entry
+
+    def enter(self, key: str, entry: Any) -> None:
+        """Enter ``entry`` under ``key``. A class that is defined again, as in a notebook, replaces its older self.
+
+        Raises:
+            ValueError: if another class holds the key, even one of the same name in another module.
         """
         taken = self._entries.get(key)
         if taken is not None and _path(taken) != _path(entry):

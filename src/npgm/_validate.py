@@ -3,9 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from numbers import Integral, Real
 from typing import Any
+
+
+def fields(instance: Any, **checks: Callable[[str, Any], Any]) -> None:
+    """Replace each named field of a frozen dataclass by what its check, called with name and value, returns."""
+    assign(instance, **{name: check(name, getattr(instance, name)) for name, check in checks.items()})
+
+
+def assign(instance: Any, **values: Any) -> None:
+    """Set fields of a frozen dataclass while it is built."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
 
 
 def real(name: str, value: Any) -> float:

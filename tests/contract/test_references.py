@@ -53,7 +53,8 @@ def definition(phi, y):
 @settings(max_examples=15)
 @given(y=gradients, scale=scales)
 def test_preconditioner_is_the_definition_and_descends(name, y, scale):
-    phi = npgm.reference(name, scale=scale)
+    phi = npgm.reference(name).with_scale(scale)
+    assert phi == npgm.reference(name, scale=scale)
     u = phi.precondition(y)
     np.testing.assert_allclose(u, definition(phi, y), rtol=1e-12, atol=1e-290)
     assert u @ y >= 0

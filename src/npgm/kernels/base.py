@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from npgm._array import Array, Namespace, elementwise
 from npgm._registry import Registry
@@ -12,17 +12,7 @@ from npgm._registry import Registry
 registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")
 """The kernels by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
 
-K = TypeVar("K", bound="type[Kernel]")
-
-
-def register(kernel: K) -> K:
-    """Enter a kernel class in the registry under its ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another class holds the key already.
-    """
-    registry.enter(kernel.key, kernel)
-    return kernel
+register = registry.register
 
 
 class Kernel(ABC):

@@ -67,7 +67,7 @@ class Power(Kernel):
     p: float = 4.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "p", _validate.positive("p", self.p))
+        _validate.fields(self, p=_validate.positive)
         if self.p <= 1.0:
             raise ValueError(f"p must be larger than 1, not {self.p!r}")
 
@@ -166,7 +166,7 @@ class Huber(Kernel):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _validate.positive("radius", self.radius))
+        _validate.fields(self, radius=_validate.positive)
 
     @elementwise
     def __call__(self, xp: Namespace, x: Array) -> Array:

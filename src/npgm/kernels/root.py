@@ -33,7 +33,7 @@ class Root(Kernel):
     kappa: float = 4.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "kappa", _validate.positive("kappa", self.kappa))
+        _validate.fields(self, kappa=_validate.positive)
         if self.kappa < 1.0:
             raise ValueError(f"kappa must be at least 1, not {self.kappa!r}")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,17 +16,7 @@ from npgm.references import Reference, as_reference
 registry: Registry[type[Problem]] = Registry("problem", __name__, "npgm.problems")
 """The problems by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
 
-P = TypeVar("P", bound="type[Problem]")
-
-
-def register(problem: P) -> P:
-    """Enter a problem class in the registry under its ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another class holds the key already.
-    """
-    registry.enter(problem.key, problem)
-    return problem
+register = registry.register
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from npgm._array import Floats
 from npgm._registry import Registry
@@ -12,17 +12,7 @@ from npgm.proximal import Proximable
 registry: Registry[type[CompositeProblem]] = Registry("composite problem", __name__, "npgm.composites")
 """The problems f + g by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""
 
-P = TypeVar("P", bound="type[CompositeProblem]")
-
-
-def register(problem: P) -> P:
-    """Enter a problem class in the registry under its ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another class holds the key already.
-    """
-    registry.enter(problem.key, problem)
-    return problem
+register = registry.register
 
 
 class CompositeProblem(ABC):

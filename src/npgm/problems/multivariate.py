@@ -36,7 +36,7 @@ class ScaledReference(Problem):
     b: tuple[float, ...] = (1.0, -2.0, 0.5)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "c", _validate.positive("c", self.c))
+        _validate.fields(self, c=_validate.positive)
         if not self.reference.kernel.full_domain:
             raise ValueError(f"reference must have a full domain, or f is not finite; not {self.reference!r}")
 

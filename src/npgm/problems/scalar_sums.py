@@ -277,7 +277,7 @@ class DoubleWell(ScalarSum):
     a: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "a", _validate.positive("a", self.a))
+        _validate.fields(self, a=_validate.positive)
 
     @property
     def minimiser(self) -> Floats:

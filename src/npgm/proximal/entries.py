@@ -26,7 +26,7 @@ class L1(Proximable):
     separable = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _validate.positive("weight", self.weight))
+        _validate.fields(self, weight=_validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -58,11 +58,9 @@ class Box(Proximable):
     indicator = True
 
     def __post_init__(self) -> None:
-        lower, upper = _validate.real("lower", self.lower), _validate.real("upper", self.upper)
-        if not lower <= upper:
+        _validate.fields(self, lower=_validate.real, upper=_validate.real)
+        if not self.lower <= self.upper:
             raise ValueError(f"lower must be at most upper, not {self.lower!r} > {self.upper!r}")
-        object.__setattr__(self, "lower", lower)
-        object.__setattr__(self, "upper", upper)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)

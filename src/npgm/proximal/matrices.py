@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import partial
 
 from npgm import _validate
 from npgm._array import Array, Axis, promote
@@ -53,7 +54,7 @@ class NuclearNorm(SingularValues):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _validate.positive("weight", self.weight))
+        _validate.fields(self, weight=_validate.positive)
 
     @property
     def of_values(self) -> L1:
@@ -71,7 +72,7 @@ class SpectralBall(SingularValues):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _validate.positive("radius", self.radius))
+        _validate.fields(self, radius=_validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -96,7 +97,7 @@ class Rank(SingularValues):
     rank: int = 1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rank", _validate.count("rank", self.rank, least=1))
+        _validate.fields(self, rank=partial(_validate.count, least=1))
 
     @property
     def of_values(self) -> _Largest:

@@ -27,7 +27,7 @@ class L2(Proximable):
     unitary = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _validate.positive("weight", self.weight))
+        _validate.fields(self, weight=_validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -66,7 +66,7 @@ class GroupL2(Proximable):
     along: int = -1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "weight", _validate.positive("weight", self.weight))
+        _validate.fields(self, weight=_validate.positive)
         if not isinstance(self.along, int) or self.along >= 0:
             raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
 
@@ -105,7 +105,7 @@ class Ball(Proximable):
     indicator = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "radius", _validate.positive("radius", self.radius))
+        _validate.fields(self, radius=_validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)

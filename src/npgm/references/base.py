@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from npgm import _validate, kernels
@@ -36,12 +36,16 @@ class Reference(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, kernels.Kernel):
             raise TypeError(f"kernel must be a kernel such as npgm.Cosh(), not {self.kernel!r}")
-        object.__setattr__(self, "scale", _validate.positive("scale", self.scale))
+        _validate.fields(self, scale=_validate.positive)
 
     @property
     def name(self) -> str:
         """The name by which `reference` builds this function, up to ``scale`` and the kernel's parameters."""
         return f"{self.lift}-{self.kernel.key}"
+
+    def with_scale(self, scale: float) -> Reference:
+        """Return the same function with ``scale`` as its λ."""
+        return replace(self, scale=scale)
 
     @property
     def mu(self) -> float:

@@ -45,13 +45,14 @@ class Blocks(Reference):
         if isinstance(self.shapes, str) or not isinstance(self.shapes, Sequence) or not self.shapes:
             raise TypeError(f"shapes must be a list of at least one shape, not {self.shapes!r}")
         shapes = tuple(tuple(_validate.count("a length in shapes", n) for n in shape) for shape in self.shapes)
-        object.__setattr__(self, "shapes", shapes)
-        object.__setattr__(self, "kernel", self.reference.kernel)
-        object.__setattr__(self, "scale", self.reference.scale)
+        _validate.assign(self, shapes=shapes, kernel=self.reference.kernel, scale=self.reference.scale)
 
     @property
     def name(self) -> str:
         return f"{self.reference.name} in {len(self.shapes)} block{'s' * (len(self.shapes) > 1)}"
+
+    def with_scale(self, scale: float) -> Blocks:
+        return Blocks(self.reference.with_scale(scale), self.shapes)
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from npgm import _validate
 from npgm._array import Array, Namespace
@@ -20,17 +20,7 @@ State = Any
 registry: Registry[type[Method]] = Registry("solver", __name__, "npgm.methods")
 """The solvers by the name that `npgm.minimize` accepts as ``method``."""
 
-M = TypeVar("M", bound="type[Method]")
-
-
-def register(method: M) -> M:
-    """Enter a solver class in the registry under its ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another class holds the key already.
-    """
-    registry.enter(method.key, method)
-    return method
+register = registry.register
 
 
 class Point(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
@@ -21,17 +21,7 @@ State = Any
 registry: Registry[type[Stepsize]] = Registry("stepsize", __name__, "npgm.stepsizes")
 """The rules by the name that a method accepts as ``lr``."""
 
-S = TypeVar("S", bound="type[Stepsize]")
-
-
-def register(rule: S) -> S:
-    """Enter a stepsize rule in the registry under its ``key``; use it as a decorator.
-
-    Raises:
-        ValueError: if another class holds the key already.
-    """
-    registry.enter(rule.key, rule)
-    return rule
+register = registry.register
 
 
 @dataclass(frozen=True)
