@@ -16,7 +16,7 @@ from npgm._array import Array, Bools, Floats
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Separable
 from npgm.solvers.directions.preconditioned import RELATIVE_SCALE
-from npgm.solvers.iterate import NOT_FINITE, not_finite
+from npgm.solvers.iterate import not_finite, unbounded
 from npgm.solvers.method import Method
 from npgm.solvers.methods import auto
 from npgm.solvers.methods.adgd import AdGD
@@ -26,7 +26,7 @@ from npgm.solvers.methods.clipped_gd import ClippedGD
 from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
-from npgm.solvers.objective import Objective
+from npgm.solvers.objective import NotFiniteError, Objective
 from npgm.solvers.stepsizes.edge_of_stability import CALM, SATURATED, EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
@@ -49,6 +49,7 @@ class NativeIterate:
     """
 
     decrease: Floats | None = None
+    least: float
 
     def __init__(self, objective: Objective, method: Method, stepper: Any) -> None:
         self.objective, self.stepper = objective, stepper
@@ -62,7 +63,7 @@ class NativeIterate:
         self.here.x[...] = objective.unflatten(objective.x0)
         self._arrive(self.here)
         if math.isnan(self.least):
-            raise ValueError(NOT_FINITE)
+            raise NotFiniteError.at_start()
 
     @property
     def x(self) -> Array:
@@ -75,6 +76,10 @@ class NativeIterate:
     @property
     def grad(self) -> Array:
         return self.here.grad.reshape(self.objective.runs, -1)
+
+    @property
+    def smooth_grad(self) -> Array:
+        return self.grad
 
     @property
     def f(self) -> Floats:
@@ -110,7 +115,8 @@ class NativeIterate:
         if not math.isnan(self.least):
             return None
         failed = not_finite(self)
-        self.here = there.replaced(here, failed)
+        if (back := failed & ~unbounded(self)).any():
+            self.here = there.replaced(here, back)
         return failed
 
     def _judge(self, taken: Bools, here: _Place, there: _Place, running: Bools | None) -> bool:
@@ -124,16 +130,18 @@ class NativeIterate:
             there.grad_norm_address,
             self.taken_address,
         )
-        if all_taken or running is None:
-            return all_taken
-        taken |= ~running
+        if all_taken:
+            return True
+        taken |= there.f == -math.inf
+        if running is not None:
+            taken |= ~running
         return bool(taken.all())
 
     def _stay(self, taken: Bools, here: _Place, there: _Place, least: float) -> None:
         """Take those of the steps that are taken, which are not all."""
         if taken.any():
             self.here, self.there = there.replaced(here, ~taken), here
-            self.least = float(self.here.grad_norm.min())
+            self.least = math.nan if not_finite(self).any() else float(self.here.grad_norm.min())
         else:
             self.least = least
 

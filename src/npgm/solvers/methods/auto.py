@@ -83,8 +83,8 @@ class Auto(Method):
     Args:
         lr: the stepsize rule of the heavy ball.
         momentum: β of the heavy ball, in [0, 1).
-        reference: φ, or its name.
-        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run.
+        reference: φ, or its name; None for the isotropic cosh.
+        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run; None for that of φ, "auto" where it is 1.
         memory: the number of secants of L-BFGS, of two vectors each.
     """
 
@@ -93,18 +93,18 @@ class Auto(Method):
 
     lr: Any = "auto"
     momentum: float = 0.9
-    reference: Reference = Isotropic(Cosh())
-    scale: float | str = "auto"
+    reference: Reference = None  # type: ignore[assignment]
+    scale: float | str | None = None
     memory: int = 10
 
     def __post_init__(self) -> None:
         rule = as_lr(self.lr)
         if not isinstance(rule, EdgeOfStability):
             raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
-        object.__setattr__(self, "lr", rule)
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
-        object.__setattr__(self, "reference", scaled(self.reference, self.scale))
-        object.__setattr__(self, "memory", _validate.count("memory", self.memory, least=1))
+        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=True)
+        memory = _validate.count("memory", self.memory, least=1)
+        _validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
+        _validate.fields(self, momentum=_validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
         return replace(self, reference=self.reference.flattened(shape))

@@ -66,9 +66,9 @@ def theorem_2_2(
 def theorem_2_2_variable(
     reference: Reference | str, *, stepsizes: Any, momentum: float, gap: float, slack: float = 0.0
 ) -> Bound:
-    """Theorem 2.2 with stepsizes that vary, and for β > 0 do not increase, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
+    """Theorem 2.2 with stepsizes that vary, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
 
-    It needs no L: only that each step passed the descent test f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L
+    For β > 0 the stepsizes must not increase. It needs no L: only that each step passed the descent test f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L
     passes. The bound is on the mean of S_0..S_k with the weights γ_0..γ_k.
 
     Args:
