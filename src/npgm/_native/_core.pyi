@@ -193,25 +193,37 @@ def heavy_ball(
     """
 
 class AutoOptions:
-    """The numbers of `npgm.solvers.methods.auto`, of its stepsize rule and its trust region, by the same names."""
+    """The numbers of `npgm.solvers.methods.auto` and its parts, and of the stepsize rule "auto", by the same names."""
 
     momentum: float
     safety: float
     discount: float
-    window: int
     decrease: float
     calm: float
     saturated: float
+    first: float
     scale: float
     relative_scale: float
     quadratic: bool
-    finishes: bool
+    newtons: bool
+    window: int
     memory: int
-    first: float
-    later: float
-    settled: float
-    block: float
-    progress: float
+    curved: float
+    straight: float
+    armijo: float
+    steep: float
+    longer: float
+    last: float
+    shortest: float
+    longest: float
+    stretch: float
+    cosine: float
+    least_degree: float
+    largest_degree: float
+    convex: float
+    bent: float
+    budget: float
+    fitting: float
     sharper: float
     rejections: float
 

@@ -61,15 +61,18 @@ std::unique_ptr<Stepper> clipped(Shape, double lr, double max_step, double momen
 std::unique_ptr<Stepper> adgd(Shape, double lr);
 std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
 
-// The numbers of npgm.solvers.methods.auto, of its stepsize rule and its trust region, by the same names.
+// The numbers of npgm.solvers.methods.auto and its parts, and of the stepsize rule "auto", by the same names.
 struct AutoOptions {
-    double momentum = 0, safety = 0, discount = 0, decrease = 0, calm = 0, saturated = 0;
+    double momentum = 0, safety = 0, discount = 0, decrease = 0, calm = 0, saturated = 0, first = 0;
     double scale = 0;  // λ, 0 for one of each run's own
     double relative_scale = 0;
     bool quadratic = false;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)
-    bool finishes = false;   // by quasi-Newton steps
+    bool newtons = false;    // whether there are quasi-Newton steps, of which the following speak
     std::size_t window = 1, memory = 1;
-    double first = 0, later = 0, settled = 0, block = 0, progress = 0, sharper = 0, rejections = 0;
+    double curved = 0, straight = 0;
+    double armijo = 0, steep = 0, longer = 0, last = 0, shortest = 0, longest = 0, stretch = 0;
+    double cosine = 0, least_degree = 0, largest_degree = 0, convex = 0, bent = 0;
+    double budget = 0, fitting = 0, sharper = 0, rejections = 0;
 };
 std::unique_ptr<Stepper> automatic(Shape, AutoOptions const&);
 

@@ -8,19 +8,17 @@
 namespace npgm {
 namespace {
 
-// The last few of a series of numbers; `fill` stands for those that are missing.
+// The last few of a series of numbers.
 class Record {
 public:
-    Record(std::size_t length, double fill) : values(length, fill) {}
+    explicit Record(std::size_t length) : values(length) {}
     void push(double value) {
         values.erase(values.begin());
         values.push_back(value);
     }
     void fill(double value) { std::fill(values.begin(), values.end(), value); }
-    double largest() const { return largest(values.size()); }
     double largest(std::size_t of_last) const { return *std::max_element(values.end() - of_last, values.end()); }
     std::size_t size() const { return values.size(); }
-    double last() const { return values.back(); }
 
 private:
     std::vector<double> values;
@@ -42,7 +40,67 @@ double inner(std::size_t n, A const& a, B const& b) {
     return total;
 }
 
-// The inverse BFGS matrix of the last secants: npgm.solvers.directions.QuasiNewton.
+double one_if_zero(double value) { return value == 0.0 ? 1.0 : value; }
+
+// npgm.solvers.trial
+struct Measured {
+    bool finite;
+    double step_norm, change_norm, product, slope, change;
+    double slack, lost;  // what rounding may have added to f, and what says nothing of it
+
+    double secant() const { return change_norm / one_if_zero(step_norm); }
+    bool convex(double cosine) const { return product > cosine * step_norm * change_norm; }
+    // npgm.solvers.methods.auto.growth
+    double bend() const { return 12.0 * (slope + 0.5 * product - change); }
+    bool fits(AutoOptions const& o) const { return convex(o.convex) && std::abs(bend()) <= o.bent * product; }
+    double degree(double size) const { return 2.0 - bend() / product * (size / one_if_zero(step_norm)); }
+};
+
+// The length of quasi-Newton steps: npgm.solvers.methods.auto.line.
+class Line {
+public:
+    explicit Line(AutoOptions const& o) : o(o) {}
+    double rejections = 0.0;
+
+    void start(double length) {
+        reach = o.longer * length;
+        last = length;
+        stretch = 1.0;
+        rejections = 0.0;
+    }
+
+    double share(double length) const { return std::min(stretch, reach / one_if_zero(length)); }
+
+    bool accept(Measured const& trial, bool curved, double norm, double next_norm) {
+        double const end = trial.slope + trial.product;
+        bool const flat = std::abs(trial.change) < trial.lost;
+        bool const settled = next_norm < 1.5 * norm || std::abs(end) <= o.steep * std::abs(trial.slope);
+        bool const falls = trial.change <= o.armijo * trial.slope + trial.slack;
+        if (!trial.finite || !falls || (flat && !settled)) {
+            reach = (trial.finite ? shorter(trial, end) : o.shortest) * trial.step_norm;
+            rejections += 1.0;
+            return false;
+        }
+        last = std::max(trial.step_norm, o.last * last);
+        reach = o.longer * last;
+        stretch = curved || end >= o.steep * trial.slope ? 1.0 : o.stretch * stretch;
+        rejections = 0.0;
+        return true;
+    }
+
+private:
+    double shorter(Measured const& trial, double end) const {
+        double const middle = trial.slope + end - 3.0 * trial.change;
+        double const root = std::sqrt(middle * middle - trial.slope * end);
+        double const least = 1.0 - (end + root - middle) / (end - trial.slope + 2.0 * root);
+        return std::isfinite(least) ? std::clamp(least, o.shortest, o.longest) : o.longest;
+    }
+
+    AutoOptions const& o;
+    double reach = 0.0, last = 0.0, stretch = 1.0;
+};
+
+// The inverse BFGS matrix of the last secants: npgm.solvers.methods.auto.quasi_newton, by its two loops.
 template <class T>
 class QuasiNewton {
 public:
@@ -68,22 +126,18 @@ public:
         }
     }
 
-    void learn(bool finite, T const* step, Trial<T> const& at, double step_norm, double change_norm, double product) {
-        if (!finite || !(product > 1e-8 * step_norm * change_norm)) {
-            if (finite && count == 0) factor *= 2.0;
-            return;
-        }
+    void learn(T const* step, Trial<T> const& at, Measured const& trial) {
         newest = (newest + 1) % memory;
         count = std::min(count + 1, memory);
-        T const unit = T(step_norm);
+        T const unit = T(trial.step_norm);
         T *const to_s = &s[newest * size], *const to_y = &y[newest * size];
 #pragma omp simd
         for (std::size_t j = 0; j < size; ++j) {
             to_s[j] = step[j] / unit;
             to_y[j] = (at.next_gradient[j] - at.gradient[j]) / unit;
         }
-        inverse[newest] = step_norm * (step_norm / product);
-        factor = product / change_norm / change_norm;
+        inverse[newest] = trial.step_norm * (trial.step_norm / trial.product);
+        factor = trial.product / trial.change_norm / trial.change_norm;
     }
 
 private:
@@ -107,173 +161,148 @@ template <class T>
 class Run {
 public:
     Run(std::size_t size, AutoOptions const& options)
-        : o(options), size(size), step(size), last(size), newton(o.finishes ? size : 0, o.memory),
-          window(o.window, 0.0), norms(10, infinity), curvatures(30, 0.0), lengths(30, 0.0) {}
+        : o(options), size(size), step(size), last(size), newton(o.newtons ? size : 0, o.memory), line(options),
+          window(o.window) {}
 
     double propose(Row<T> const& row, T* work) {
         if (scale == 0.0) start(row);
         double const q = row.norm / scale, root = std::hypot(1.0, q);
         measure = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
-        least = o.decrease * lr * measure;
-        if (finishing) {
-            newton.product(row.gradient, work);
-            auto const u = [&](std::size_t i) { return work[i]; };
-            double slope = inner(size, u, [&](std::size_t i) { return row.gradient[i]; });
-            double length = norm<T>(size, u), factor = 1.0;
-            T const* direction = work;
-            if (!(slope > 1e-12 * row.norm * length)) {
-                direction = row.gradient;
-                factor = newton.factor;
-                slope = factor * row.norm * row.norm;
-                length = factor * row.norm;
-            }
-            measure = 0.5 * slope;
-            share = std::min(1.0, radius / (length == 0.0 ? 1.0 : length));
-            T const by = T(-share * factor);
-#pragma omp simd
-            for (std::size_t i = 0; i < size; ++i) step[i] = by * direction[i];
-        } else {
-            double const u = o.quadratic ? q : std::asinh(q);
-            straight = row.norm / (o.saturated * (u == 0.0 ? 1.0 : u));
-            T const by = T(-lr * (row.norm == 0.0 ? 1.0 / scale : u / row.norm)), keep = T(momentum);
-#pragma omp simd
-            for (std::size_t i = 0; i < size; ++i) step[i] = keep * last[i] + by * row.gradient[i];
-        }
+        double const used = newtons ? along_newton(row, work) : along_ball(row, q);
 #pragma omp simd
         for (std::size_t i = 0; i < size; ++i) row.next[i] = row.x[i] + step[i];
-        return lr;
+        return used;
     }
 
     bool judge(Trial<T> const& at) {
-        bool const finite = std::isfinite(at.next_f) && std::isfinite(at.next_norm);
-        auto const p = [&](std::size_t i) { return step[i]; };
-        auto const y = [&](std::size_t i) { return T(at.next_gradient[i] - at.gradient[i]); };
-        double const step_norm = norm<T>(size, p), change_norm = finite ? norm<T>(size, y) : 0.0;
-        double const product = finite ? inner(size, p, y) : 0.0;
-        double const secant = change_norm / (step_norm == 0.0 ? 1.0 : step_norm);
-        double const eps = double(std::numeric_limits<T>::epsilon());
-        double const slack = std::max(1e-12, 8.0 * eps) * std::abs(at.f);
+        Measured const trial = measured(at);
         calmed = curvature < o.calm * sharpest;
-        if (finite) {
-            curvature = std::max(secant, std::pow(o.discount, calmed ? 3.0 : 1.0) * curvature);
-            sharpest = std::max(sharpest, secant);
+        if (trial.finite) {
+            curvature = std::max(trial.secant(), std::pow(o.discount, calmed ? 3.0 : 1.0) * curvature);
+            sharpest = std::max(sharpest, trial.secant());
         }
-        if (o.finishes) newton.learn(finite, step.data(), at, step_norm, change_norm, product);
-
-        bool taken;
-        if (finishing) {
-            taken = accept_newton(at, finite, step_norm, slack, std::max(1e-10, 64.0 * eps) * std::abs(at.f));
-        } else {
-            taken = accept_ball(at, finite, slack);
-            if (taken) {
-                norms.push(at.next_norm);
-                curvatures.push(secant);
-                lengths.push(step_norm);
-            }
-        }
+        bool const curved = trial.convex(o.curved);
+        bool const taken =
+            newtons ? line.accept(trial, curved, at.norm, at.next_norm) : accept_ball(at, trial.finite, trial.slack);
+        if (o.newtons && taken && curved) newton.learn(step.data(), at, trial);
         if (taken) std::swap(step, last);
-        if (o.finishes) change_mode(at, finite, taken, secant);
+        if (o.newtons) change_mode(taken ? at.next_f : at.f, taken, trial);
         return taken;
     }
 
 private:
-    double inverse_curvature() const { return std::max(scale, straight) / curvature; }
-
     void start(Row<T> const& row) {
-        auto const one_if_zero = [](double value) { return value == 0.0 ? 1.0 : value; };
-        double const extent = one_if_zero(norm<T>(size, [&](std::size_t i) { return row.x[i]; }));
+        distance = norm<T>(size, [&](std::size_t i) { return row.x[i]; });
+        double const slope = inner(size, [&](std::size_t i) { return row.x[i]; },
+                                   [&](std::size_t i) { return row.gradient[i]; });
+        aligned = slope > o.cosine * row.norm * distance;
         scale = o.scale > 0.0 ? o.scale : o.relative_scale * one_if_zero(row.norm);
-        first_norm = row.norm;
         double const q = row.norm / scale, u = o.quadratic ? q : std::asinh(q);
-        lr = 0.03 * extent / one_if_zero(u);
-        newton.factor = 0.1 * extent / one_if_zero(row.norm);
-        budget = std::min(o.first, double(size));
-        block = o.block;
+        lr = o.first * one_if_zero(distance) / one_if_zero(u);
+        newton.factor = o.first * one_if_zero(distance) / one_if_zero(row.norm);
         window.fill(row.f);
+    }
+
+    // Write a step of the heavy ball, and return its γ.
+    double along_ball(Row<T> const& row, double q) {
+        double const u = o.quadratic ? q : std::asinh(q);
+        straight = row.norm / (o.saturated * one_if_zero(u));
+        T const by = T(-lr * (row.norm == 0.0 ? 1.0 / scale : u / row.norm)), keep = T(momentum);
+#pragma omp simd
+        for (std::size_t i = 0; i < size; ++i) step[i] = keep * last[i] + by * row.gradient[i];
+        return lr;
+    }
+
+    // Write a quasi-Newton step, and return the γ with which the heavy ball's test asks for as much as Armijo's.
+    double along_newton(Row<T> const& row, T* work) {
+        newton.product(row.gradient, work);
+        auto const u = [&](std::size_t i) { return work[i]; };
+        double slope = inner(size, u, [&](std::size_t i) { return row.gradient[i]; });
+        double length = norm<T>(size, u), factor = 1.0;
+        T const* direction = work;
+        if (!(slope > o.straight * row.norm * length)) {
+            direction = row.gradient;
+            factor = newton.factor;
+            slope = factor * row.norm * row.norm;
+            length = factor * row.norm;
+        }
+        double const share = line.share(length);
+        T const by = T(-share * factor);
+#pragma omp simd
+        for (std::size_t i = 0; i < size; ++i) step[i] = by * direction[i];
+        return o.armijo / one_if_zero(o.decrease) * share * slope / one_if_zero(measure);
+    }
+
+    Measured measured(Trial<T> const& at) const {
+        bool const finite = std::isfinite(at.next_f) && std::isfinite(at.next_norm);
+        auto const p = [&](std::size_t i) { return step[i]; };
+        auto const y = [&](std::size_t i) { return T(at.next_gradient[i] - at.gradient[i]); };
+        double const eps = double(std::numeric_limits<T>::epsilon());
+        return {finite,
+                norm<T>(size, p),
+                finite ? norm<T>(size, y) : 0.0,
+                finite ? inner(size, p, y) : 0.0,
+                o.newtons ? inner(size, p, [&](std::size_t i) { return at.gradient[i]; }) : 0.0,
+                at.next_f - at.f,
+                std::max(1e-12, 8.0 * eps) * std::abs(at.f),
+                std::max(1e-10, 64.0 * eps) * std::abs(at.f)};
     }
 
     // npgm.solvers.stepsizes.edge_of_stability
     bool accept_ball(Trial<T> const& at, bool finite, double slack) {
         double const highest = window.largest(calmed ? window.size() : (window.size() + 1) / 2);
         bool const taken = finite && at.next_f <= highest - o.decrease * lr * measure + slack;
+        double const inverse = std::max(scale, straight) / curvature;
         if (taken) {
-            lr = std::min(2.0 * o.safety * (1.0 + o.momentum) * inverse_curvature(), 2.0 * lr);
+            lr = std::min(2.0 * o.safety * (1.0 + o.momentum) * inverse, 2.0 * lr);
             momentum = o.momentum;
             window.push(at.next_f);
         } else {
-            lr = finite ? std::min(momentum == 0.0 ? 0.5 * lr : lr, inverse_curvature()) : 0.1 * lr;
+            lr = finite ? std::min(momentum == 0.0 ? 0.5 * lr : lr, inverse) : 0.1 * lr;
             momentum = 0.0;
         }
         return taken;
     }
 
-    // npgm.solvers.stepsizes.trust_region
-    bool accept_newton(Trial<T> const& at, bool finite, double step_norm, double slack, double lost) {
-        double const predicted = share * (2.0 - share) * measure, fall = at.f - at.next_f;
-        bool const taken = finite && fall >= -slack + std::max(0.1 * predicted, least);
-        bool const flat = std::abs(fall) < lost, settled = at.next_norm < 1.5 * at.norm;
-        if (!finite)
-            radius = 0.1 * step_norm;
-        else if (flat ? !settled : fall < 0.25 * predicted)
-            radius = 0.5 * std::min(radius, step_norm);
-        else if ((flat ? settled : fall > 0.75 * predicted) && share < 1.0)
-            radius *= radius < doubling_limit ? 2.0 : 1.2;
-        rejections = taken ? 0.0 : rejections + 1.0;
-        return taken;
-    }
-
-    void change_mode(Trial<T> const& at, bool finite, bool taken, double secant) {
-        double const now = taken ? at.next_norm : at.norm;
+    void change_mode(double f, bool taken, Measured const& trial) {
+        bool const opens = opening && taken;
         steps += 1.0;
-        if (!finishing) {
-            bool const settled = may_settle && norms.largest() <= o.settled * first_norm;
-            if (taken && (steps >= (calmed ? 2.0 : 1.0) * budget || settled)) {
-                finishing = true;
-                radius = 2.0 * lengths.last();
-                doubling_limit = lengths.largest();
-                rejections = steps = 0.0;
-                block_best = infinity;
-                last_best = now;
-            }
-            may_settle = may_settle && !settled;
+        if (newtons) {
+            if (!(trial.finite && trial.secant() > limit) && line.rejections < o.rejections) return;
+            newtons = false;
+            steps = fitting = momentum = 0.0;
+            if (std::isfinite(scale / curvature)) lr = scale / curvature;
+            std::fill(last.begin(), last.end(), T(0));
+            window.fill(f);
             return;
         }
-        block_best = std::min(block_best, now);
-        bool const block_ends = std::fmod(steps, block) == 0.0;
-        bool const slow = block_ends && block_best > o.progress * last_best;
-        bool const back = (finite && secant > o.sharper * curvatures.largest()) || slow ||
-                          rejections >= o.rejections;
-        if (block_ends) {
-            last_best = block_best;
-            block_best = infinity;
+        fitting = taken && trial.fits(o) ? fitting + 1.0 : 0.0;
+        double const degree = trial.degree(distance);
+        bool const quartic = aligned && trial.product > 0.0 && degree > o.least_degree && degree < o.largest_degree;
+        bool const known = fitting >= o.fitting || steps >= std::min(o.budget, double(size));
+        if (taken && (known || (opens && !quartic))) {
+            newtons = true;
+            limit = opens ? infinity : o.sharper * curvature;
+            line.start(trial.step_norm);
         }
-        if (!back) return;
-        if (slow) block *= 2.0;
-        finishing = false;
-        steps = momentum = 0.0;
-        budget = std::min(o.later, double(size));
-        if (std::isfinite(scale / curvature)) lr = scale / curvature;
-        std::fill(last.begin(), last.end(), T(0));
-        norms.fill(infinity);
-        window.fill(taken ? at.next_f : at.f);
+        opening = opening && !taken;
     }
 
     AutoOptions const& o;
     std::size_t size;
     std::vector<T> step, last;
     QuasiNewton<T> newton;
-    Record window, norms, curvatures, lengths;
-    double scale = 0.0, straight = 0.0, first_norm = 0.0, lr = 0.0, momentum = 0.0;
-    double curvature = 0.0, sharpest = 0.0;
-    double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
-    double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
-    bool finishing = false, may_settle = true, calmed = false;
+    Line line;
+    Record window;
+    double scale = 0.0, straight = 0.0, distance = 0.0, lr = 0.0, momentum = 0.0, measure = 0.0;
+    double curvature = 0.0, sharpest = 0.0, steps = 0.0, fitting = 0.0, limit = infinity;
+    bool newtons = false, opening = true, aligned = false, calmed = false;
 };
 
 template <class T>
 class Auto {
 public:
-    Auto(Shape shape, AutoOptions const& options) : options(options), work(options.finishes ? shape.size : 0) {
+    Auto(Shape shape, AutoOptions const& options) : options(options), work(options.newtons ? shape.size : 0) {
         runs.reserve(shape.runs);
         for (std::size_t run = 0; run < shape.runs; ++run) runs.emplace_back(shape.size, this->options);
     }

@@ -27,7 +27,7 @@ from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
 from npgm.solvers.objective import NotFiniteError, Objective
-from npgm.solvers.stepsizes.edge_of_stability import CALM, SATURATED, EdgeOfStability
+from npgm.solvers.stepsizes.edge_of_stability import CALM, FIRST, SATURATED, EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
     GD: "heavy_ball",
@@ -192,7 +192,7 @@ def stepper(objective: Objective, method: Method) -> Any:
         return None
     arguments = objective.runs, x0.size // objective.runs, x0.dtype.name
     if rule == "auto" or not isinstance(method.lr, float):
-        numbers = _auto_options(method)
+        numbers = _auto_options(method, arguments[1])
         if numbers is None:
             return None
         options = _native.core().AutoOptions()
@@ -224,14 +224,14 @@ def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
     }
 
 
-def _auto_options(method: Any) -> dict[str, float] | None:
+def _auto_options(method: Any, n: int) -> dict[str, float] | None:
     """Return the numbers of the stepsize rule "auto", and of the method; None for another rule, φ, or part."""
-    finishes, rule = type(method) is Auto, method.lr
-    direction = method.preconditioned if finishes else method.direction
+    newtons, rule = type(method) is Auto, method.lr
+    direction = method.preconditioned if newtons else method.direction
     phi = direction.reference
     if type(rule) is not EdgeOfStability or type(phi) is not Isotropic or type(phi.kernel) not in (Cosh, Quadratic):
         return None
-    return {
+    numbers = {
         "momentum": method.momentum,
         "safety": rule.safety,
         "discount": rule.discount,
@@ -239,16 +239,10 @@ def _auto_options(method: Any) -> dict[str, float] | None:
         "decrease": rule.decrease,
         "calm": CALM,
         "saturated": SATURATED,
+        "first": FIRST,
         "scale": 0.0 if direction.auto_scale else phi.scale,
         "relative_scale": RELATIVE_SCALE,
         "quadratic": type(phi.kernel) is Quadratic,
-        "finishes": finishes,
-        "memory": method.memory if finishes else 1,
-        "first": auto.FIRST,
-        "later": auto.LATER,
-        "settled": auto.SETTLED,
-        "block": auto.BLOCK,
-        "progress": auto.PROGRESS,
-        "sharper": auto.SHARPER,
-        "rejections": auto.REJECTIONS,
+        "newtons": newtons,
     }
+    return numbers | auto.numbers() | {"memory": method.newton.pairs(n)} if newtons else numbers

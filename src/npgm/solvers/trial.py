@@ -45,6 +45,10 @@ class Trial:
         """Return the secant ℓ = ‖y‖/‖p‖."""
         return self.change_norm / one_if_zero(xp, self.step_norm)
 
+    def slope(self, xp: Namespace) -> Array:
+        """Return ⟨∇f(here), p⟩."""
+        return dot(xp, self.here.grad, self.step)
+
     def slack(self, xp: Namespace) -> Array:
         """Return what rounding may have added to f."""
         return max(1e-12, 8.0 * float(xp.finfo(self.step.dtype).eps)) * xp.abs(self.here.f)

@@ -2,6 +2,5 @@
 
 from npgm.solvers.directions.base import Direction
 from npgm.solvers.directions.preconditioned import Preconditioned
-from npgm.solvers.directions.quasi_newton import QuasiNewton
 
-__all__ = ["Direction", "Preconditioned", "QuasiNewton"]
+__all__ = ["Direction", "Preconditioned"]

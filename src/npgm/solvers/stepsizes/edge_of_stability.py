@@ -25,6 +25,8 @@ class State(NamedTuple):
     window: Array
 
 
+FIRST = 0.03
+"""The length of the first step over ‖x⁰‖."""
 SATURATED = 100.0
 """Where ∇f has become so much larger than λ that ‖u‖ is less than this share of κ‖∇f‖, steps with γ = 1/(κL) would be
 far too short: 1/κ is at least ‖∇f‖/‖u‖ over this number."""
@@ -80,7 +82,7 @@ class EdgeOfStability(Stepsize):
                 f"lr={self.key!r} needs a φ whose conjugate has a positive and finite curvature at 0, not {direction!r}"
             )
         u, _ = direction.at(xp, start, state)
-        lr = 0.03 * extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
+        lr = FIRST * extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
         zero = xp.zeros_like(lr)
         return State(lr, zero, zero, zero, xp.broadcast_to(start.f, (start.f.shape[0], self.window)))
 

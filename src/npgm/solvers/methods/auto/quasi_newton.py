@@ -1,0 +1,118 @@
+"""The direction of the limited-memory BFGS method."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from npgm._array import Array, Namespace, one_if_zero, row_norms, select
+from npgm.solvers.directions import Direction
+from npgm.solvers.method import Point
+from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
+from npgm.solvers.trial import Trial, dot
+
+ENTRIES, LEAST, MOST = 20_000, 10, 50
+"""The memory holds as many pairs as make so many entries, within these limits."""
+CURVED = 1e-8
+"""A pair is learnt if ⟨s, y⟩ exceeds this share of ‖s‖‖y‖: the update is then positive definite."""
+STRAIGHT = 1e-12
+"""The least cosine of the angle between u and ∇f(x); below it, rounding has spoilt H."""
+
+
+class State(NamedTuple):
+    """The pairs, the oldest first, zero where there are fewer, and what H is made of besides them."""
+
+    s: Array
+    """The steps over their lengths, of shape (runs, memory, n)."""
+    y: Array
+    """The changes of the gradient over the same lengths, of the same shape."""
+    inverse: Array
+    """The inverse of the upper triangle of ⟨s_i, y_j⟩, of shape (runs, memory, memory)."""
+    products: Array
+    """⟨y_i, y_j⟩, of the same shape."""
+    curvatures: Array
+    """⟨s_i, y_i⟩, of shape (runs, memory)."""
+    factor: Array
+    """The factor of the identity from which H is built, of shape (runs, 1)."""
+
+
+@dataclass(frozen=True)
+class QuasiNewton(Direction):
+    """u = H ∇f(x), with H the inverse BFGS matrix of the last pairs; φ(u) = ½⟨u, H⁻¹u⟩.
+
+    In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes over the pairs, whatever their
+    number.
+
+    Args:
+        memory: the number of pairs; None for 20,000/n, at least 10 and at most 50.
+    """
+
+    memory: int | None = None
+
+    def pairs(self, n: int) -> int:
+        """Return the number of pairs for n variables."""
+        return self.memory or max(LEAST, min(MOST, ENTRIES // max(n, 1)))
+
+    def init(self, xp: Namespace, start: Point) -> State:
+        memory = self.pairs(start.x.shape[-1])
+        none = xp.stack([xp.zeros_like(start.x)] * memory, axis=1)
+        numbers = xp.concat([xp.zeros_like(start.grad_norm)] * memory, axis=-1)
+        square = xp.stack([numbers] * memory, axis=1)
+        factor = FIRST * extent(xp, start.x) / one_if_zero(xp, start.grad_norm)
+        return State(none, none, square, square, numbers, factor)
+
+    def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
+        u = self._product(xp, here.grad, state)
+        slope = dot(xp, u, here.grad)
+        good = slope > STRAIGHT * here.grad_norm * row_norms(xp, u)
+        u = select(xp, good, u, state.factor * here.grad)
+        return u, 0.5 * xp.where(good, slope, state.factor * here.grad_norm**2)
+
+    def curved(self, trial: Trial) -> Array:
+        """Return the runs in which the step gives a pair to learn from: boolean, of shape (runs, 1)."""
+        return trial.product > CURVED * trial.step_norm * trial.change_norm
+
+    def learn(self, xp: Namespace, trial: Trial, where: Array, state: State) -> State:
+        """Return the state with the pair of the step in the runs where ``where`` holds."""
+        unit = one_if_zero(xp, trial.step_norm)
+        s, y = trial.step / unit, trial.change / unit
+        curvature = trial.product / unit / unit
+        curvature = xp.where(where, curvature, xp.ones_like(curvature))
+        change = xp.where(where, trial.change_norm / unit, xp.ones_like(curvature))
+        inverse = state.inverse[:, 1:, 1:]
+        column = -_times(xp, inverse, _times(xp, state.s[:, 1:, :], y)) / curvature
+        products = _times(xp, state.y[:, 1:, :], y)
+        new = State(
+            xp.concat([state.s[:, 1:, :], s[:, None, :]], axis=1),
+            xp.concat([state.y[:, 1:, :], y[:, None, :]], axis=1),
+            _bordered(xp, inverse, column, xp.zeros_like(column), 1.0 / curvature),
+            _bordered(xp, state.products[:, 1:, 1:], products, products, change * change),
+            xp.concat([state.curvatures[:, 1:], curvature], axis=-1),
+            curvature / change / change,
+        )
+        block = where[:, :, None]
+        return State(*(select(xp, block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
+
+    @staticmethod
+    def _product(xp: Namespace, grad: Array, state: State) -> Array:
+        along_y = _times(xp, state.inverse, _times(xp, state.s, grad))
+        rest = state.factor * (_times(xp, state.products, along_y) - _times(xp, state.y, grad))
+        along_s = _combination(xp, state.curvatures * along_y + rest, state.inverse)
+        return state.factor * (grad - _combination(xp, along_y, state.y)) + _combination(xp, along_s, state.s)
+
+
+def _times(xp: Namespace, rows: Array, v: Array) -> Array:
+    """Return the inner products of v with the rows of a matrix, in each run."""
+    return xp.matmul(rows, v[:, :, None])[:, :, 0]
+
+
+def _combination(xp: Namespace, weights: Array, rows: Array) -> Array:
+    """Return the sum of the rows of a matrix with weights, in each run."""
+    return xp.matmul(weights[:, None, :], rows)[:, 0, :]
+
+
+def _bordered(xp: Namespace, matrix: Array, column: Array, row: Array, corner: Array) -> Array:
+    """Return the matrix with a further column and row, in each run."""
+    above = xp.concat([matrix, column[:, :, None]], axis=2)
+    below = xp.concat([row, corner], axis=-1)[:, None, :]
+    return xp.concat([above, below], axis=1)
