@@ -30,13 +30,13 @@ quick: .venv/dev
 	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-machines: .venv/dev
-	$(BIN)/python tests/machines.py $(EACH_CORE) $(ARGS)
+	$(BIN)/python tests/support/machines.py $(EACH_CORE) $(ARGS)
 
 OLDEST = build/oldest/bin/python
 
 test-oldest:
 	$(PYTHON) -m venv --clear build/oldest
-	$(PYTHON) tests/oldest.py > build/oldest/constraints.txt
+	$(PYTHON) tests/support/oldest.py > build/oldest/constraints.txt
 	$(OLDEST) -m pip install --quiet --constraint build/oldest/constraints.txt \
 		'.[torch,jax]' hypothesis mpmath pytest pytest-randomly
 	$(OLDEST) -m pytest tests/contract tests/jax tests/kernels tests/native tests/optax \

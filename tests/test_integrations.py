@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from test_documentation import ROOT, blocks
+from pages import ROOT, blocks
 
 OBJECTIVE = """
 from benchopt import BaseObjective

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SUITE = Path(__file__).parents[1] / "keras_suite.py"
+SUITE = Path(__file__).parents[1] / "support" / "keras_suite.py"
 
 
 @pytest.mark.slow

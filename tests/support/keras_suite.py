@@ -1,6 +1,6 @@
 """Keras's own optimizer tests with `npgm.keras` in the place of SGD, of which it is an instance; and what is ours alone.
 
-A program, since the backend is chosen when Keras is imported: ``KERAS_BACKEND=jax python tests/keras_suite.py``.
+A program, since the backend is chosen when Keras is imported: ``KERAS_BACKEND=jax python tests/support/keras_suite.py``.
 """
 
 from __future__ import annotations
