@@ -127,6 +127,7 @@ def test_stationarity_tolerance(name):
     res = npgm.minimize(fun, START, lr=0.1, reference=phi, tol=0.0, stationarity_tol=1e-3, history=True)
     assert res.success
     assert "stationarity_tol" in res.message
+    assert res.message.isascii()  # whatever the encoding of the terminal that a user prints it on
     assert res.history["stationarity"][-1] <= 1e-3 < res.history["stationarity"][-2]
 
 

@@ -246,7 +246,7 @@ class _Loop:
             case Status.CONVERGED if self.iterate.grad_norm[run] <= self.tol:
                 return f"Converged: the gradient norm {self.iterate.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
             case Status.CONVERGED:
-                return f"Converged: φ(∇φ*(∇f)) is at most stationarity_tol = {self.stationarity_tol:g}."
+                return f"Converged: the stationarity measure is at most stationarity_tol = {self.stationarity_tol:g}."
             case Status.MAXITER:
                 return f"The maximum number of iterations, {self.k}, was reached."
             case Status.MAXTIME:
