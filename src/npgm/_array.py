@@ -185,6 +185,22 @@ def to_host(x: Array) -> Floats:
     return np.array([float(v) for v in x])
 
 
+def to_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """Return an array of any library, on any device and without its graph, or a number or sequence, as NumPy's."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    return np.asarray(x.get() if array_api_compat.is_cupy_array(x) else x)
+
+
+def from_host(xp: Namespace, values: np.ndarray[Any, Any], like: Array) -> Array:
+    """Return NumPy's numbers as an array of the library and device of ``like``, and of its dtype unless integers."""
+    if isinstance(like, np.ndarray):
+        return values if values.dtype.kind == "i" else values.astype(like.dtype, copy=False)
+    dtype = None if values.dtype.kind == "i" else like.dtype
+    # a copy, as torch warns of memory that must not be written
+    return xp.asarray(np.array(values), dtype=dtype, device=array_api_compat.device(like))
+
+
 def to_bools(x: Array) -> Bools:
     """Copy the few entries of a one-dimensional boolean array to NumPy."""
     return x.copy() if array_api_compat.is_numpy_array(x) else np.array([bool(v) for v in x])

@@ -151,7 +151,7 @@ def test_what_cannot_be_reached_is_nan():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: proximal.L1(0.0), "weight must be positive and finite, not 0.0"),
+        (lambda: proximal.L1(-1.0), "weight must be nonnegative and finite, not -1.0"),
         (lambda: proximal.Box(1.0, 0.0), "lower must be at most upper, not 1.0 > 0.0"),
         (lambda: proximal.GroupL2(1.0, along=0), "along must be a negative integer"),
         (lambda: proximal.Ball(math.nan), "radius must be positive and finite, not nan"),

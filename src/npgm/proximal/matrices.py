@@ -30,17 +30,17 @@ class SingularValues(Proximable):
         return restore(self.of_values(s, -1))
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
-        _, y, restore = promote(y)
+        xp, y, restore = promote(y)
         s, rebuilt = by_singular_values(y, axis)
-        return restore(rebuilt(self.of_values.prox(s, per_point(t), -1)))
+        return restore(rebuilt(self.of_values.prox(s, per_point(xp, t, y, axis), -1)))
 
     def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
         if not isinstance(phi, Isotropic | Spectral):
             return super().step(phi, y, lr, axis)
-        _, y, restore = promote(y)
+        xp, y, restore = promote(y)
         s, rebuilt = by_singular_values(y, axis)
         of_values = phi if isinstance(phi, Isotropic) else Separable(phi.kernel, phi.scale)
-        return restore(rebuilt(self.of_values.step(of_values, s, per_point(lr), -1)))
+        return restore(rebuilt(self.of_values.step(of_values, s, per_point(xp, lr, y, axis), -1)))
 
 
 @dataclass(frozen=True)
