@@ -84,10 +84,13 @@ class Proximable(ABC):
 
         def excess(t: Array) -> Array:
             d = length(y - self.prox(y, t, axis))
-            return phi.scale * slope(xp, phi, d / lr) - d / t
+            quotient = phi.scale * slope(xp, phi, d / lr) * (t / d)
+            return xp.where(
+                d > 0, xp.log(quotient), xp.where(d == 0, xp.full_like(d, -1.0), d)
+            )  # nearly linear in ln t
 
         size = length(y)
-        z = self.prox(y, positive_root(xp, excess, size), axis)
+        z = self.prox(y, positive_root(xp, excess, xp.full_like(size, 1.0) * (lr / phi.scale)), axis)
         if phi.radius == math.inf:
             return z
         reach = lr * phi.radius  # where z comes as close to it as rounding tells

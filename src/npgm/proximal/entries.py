@@ -201,7 +201,7 @@ class Scalar(Proximable):
             return xp.where(inside, self.derivative(xp.where(inside, z, xp.full_like(z, inner))), beyond)
 
         side = -xp.sign(pull(y))
-        r = positive_root(xp, lambda r: push(xp, r) + side * pull(y + side * r), y)
+        r = positive_root(xp, lambda r: push(xp, r) + side * pull(y + side * r), 1.0 + xp.abs(y))
         z = xp.where(side == 0, y, y + side * r)
         within = xp.clip(z, self.lower, self.upper)
         rounding = 8.0 * float(xp.finfo(y.dtype).eps) * (xp.abs(y) + xp.abs(within))

@@ -147,7 +147,9 @@ def _pulled(
 
     def point(nu: Array) -> Array:
         # the root is that of the entry itself, and not of its distance from y, as ν magnifies its error
-        return xp.sign(y) * positive_root(xp, lambda z: nu * z - phi.scale * slope(xp, phi, (size - z) / lr), y)
+        return xp.sign(y) * positive_root(xp, lambda z: nu * z - phi.scale * slope(xp, phi, (size - z) / lr), size)
 
-    nu = positive_root(xp, lambda nu: excess(nu, norm(xp, point(nu), axis)), norm(xp, y, axis))
+    length = norm(xp, y, axis)
+    guess = xp.full_like(length, phi.scale) / lr
+    nu = positive_root(xp, lambda nu: excess(nu, norm(xp, point(nu), axis)), guess)
     return point(xp.where(where, nu, xp.ones_like(nu)))

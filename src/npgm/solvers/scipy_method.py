@@ -32,7 +32,7 @@ class ScipyMethod:
     Without ``jac`` the gradient is by finite differences; ``hess`` is warned of, ``disp`` prints how the run ended.
 
     Raises:
-        ValueError: if bounds or constraints are given.
+        ValueError: if constraints are given, or bounds to a method other than `npgm.solvers.proximal`.
     """
 
     key: str
@@ -51,8 +51,8 @@ class ScipyMethod:
         callback: Any = None,
         **options: Any,
     ) -> OptimizeResult:
-        if bounds is not None or (constraints is not None and constraints != () and constraints != []):
-            raise ValueError(f"method {self.key!r} does not take bounds or constraints")
+        if constraints is not None and constraints != () and constraints != []:
+            raise ValueError(f"method {self.key!r} does not take constraints")
         if hess is not None or hessp is not None:
             warnings.warn(f"Method {self.key} does not use Hessian information", RuntimeWarning, stacklevel=3)
         display = bool(options.pop("disp", False))
@@ -64,7 +64,8 @@ class ScipyMethod:
                 stacklevel=3,
             )
         known = {name: value for name, value in options.items() if name in accepted}
-        result = minimize(_at_a_copy(fun), x0, args, jac=_at_a_copy(jac), method=self.key, callback=callback, **known)
+        known |= {"jac": _at_a_copy(jac), "method": self.key, "callback": callback, "bounds": bounds}
+        result = minimize(_at_a_copy(fun), x0, args, **known)
         if display:
             print(result.message, f"f = {result.fun}, {result.nit} iterations, {result.nfev} evaluations", sep="\n")
         return result
