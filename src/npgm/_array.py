@@ -132,18 +132,19 @@ def one_if_zero(xp: Namespace, q: Array) -> Array:
 
 def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
     """Return the Euclidean norm of ``y`` over ``axis``, free of overflow, with the reduced axes kept."""
-    _, m, q = scaled_norm(xp, y, axis)
-    return m * q
-
-
-def row_norms(xp: Namespace, y: Array) -> Array:
-    """Return the norms of the rows of ``y``, of shape (runs, 1), free of overflow: `norm`, with less work as a rule."""
-    with full_precision(y):
-        squares = xp.expand_dims(xp.vecdot(y, y, axis=-1), axis=-1)
+    squares = _sum_of_squares(xp, y, axis)
     limits = xp.finfo(y.dtype)
     # sums of squares between these lost no digit to underflow or overflow; a zero need not be one
     lost = ~((squares > float(limits.smallest_normal) / float(limits.eps) ** 2) & (squares < xp.inf))
-    return select(xp, lost, norm(xp, y, axis=-1), xp.sqrt(squares)) if holds_somewhere(xp, lost) else xp.sqrt(squares)
+    if not holds_somewhere(xp, lost):
+        return xp.sqrt(squares)
+    _, m, q = scaled_norm(xp, y, axis)
+    return xp.where(lost, m * q, xp.sqrt(xp.where(lost, xp.ones_like(squares), squares)))
+
+
+def row_norms(xp: Namespace, y: Array) -> Array:
+    """Return the norms of the rows of ``y``, of shape (runs, 1)."""
+    return norm(xp, y, axis=-1)
 
 
 def holds_somewhere(xp: Namespace, where: Array) -> bool:

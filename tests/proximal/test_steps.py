@@ -15,14 +15,23 @@ from npgm import proximal
 SHAPE = (4, 3)
 FUNCTIONS = {
     "l1": proximal.L1(0.7),
+    "l1-weights": proximal.L1([[0.7, 0.0, 2.0]]),
+    "elastic-net": proximal.ElasticNet(0.5, [[0.3], [0.0], [2.0], [1.0]]),
     "box": proximal.Box(-0.5, 1.5),
+    "box-arrays": proximal.Box([[-1.0], [-np.inf], [0.0], [0.2]], [1.5, 2.0, np.inf]),
     "nonnegative": proximal.Nonnegative(),
     "scalar-square": proximal.Scalar(lambda z: z * z, lambda z: 2.0 * z),
     "scalar-barrier": proximal.Scalar(lambda z: z - np.log(z), lambda z: 1.0 - 1.0 / z, lower=0.0),
     "scalar-abs": proximal.Scalar(np.abs, np.sign),
     "l2": proximal.L2(0.9),
     "group-l2": proximal.GroupL2(0.6),
+    "group-l2-columns": proximal.GroupL2([0.6, 0.0, 1.0], along=-2),
+    "group-l2-sizes": proximal.GroupL2([0.6, 0.3, 1.0], groups=[[0, 4, 5, 8], [1, 2], [11]]),
     "ball": proximal.Ball(2.0),
+    "simplex": proximal.Simplex(1.5),
+    "l1-ball": proximal.L1Ball(2.0),
+    "sorted-l1": proximal.SortedL1(np.linspace(1.0, 0.0, 12)),
+    "total-variation": proximal.TotalVariation(0.4, l1=0.2),
     "set": proximal.ConvexSet(lambda y: y - y.mean((-2, -1), keepdims=True)),
     "nuclear": proximal.NuclearNorm(0.8),
     "spectral-ball": proximal.SpectralBall(1.2),
@@ -30,11 +39,11 @@ FUNCTIONS = {
 KERNELS = ["cosh", "exp", "log", "mix4"]
 
 
-SEPARABLE = ("l1", "box", "nonnegative", "scalar-square", "scalar-barrier", "scalar-abs", "l2", "group-l2", "ball")
 SPECTRAL = ("l2", "ball", "nuclear", "spectral-ball")
+ISOTROPIC_ALONE = ("set", "nuclear", "spectral-ball", "sorted-l1", "total-variation")
 PAIRS = [
     *((name, "isotropic") for name in FUNCTIONS),
-    *((name, "separable") for name in SEPARABLE),
+    *((name, "separable") for name in FUNCTIONS if name not in ISOTROPIC_ALONE),
     *((name, "spectral") for name in SPECTRAL),
 ]
 

@@ -7,6 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import ClassVar
 
+import numpy as np
+
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
 from npgm.kernels import Quadratic
 from npgm.proximal.roots import positive_root
@@ -90,7 +92,9 @@ class Proximable(ABC):
             )  # nearly linear in ln t
 
         size = length(y)
-        z = self.prox(y, positive_root(xp, excess, xp.full_like(size, 1.0) * (lr / phi.scale)), axis)
+        t = positive_root(xp, excess, xp.ones_like(size) * (lr / phi.scale))
+        with np.errstate(over="ignore"):  # t is the largest number where y is a minimiser of g
+            z = self.prox(y, t, axis)
         if phi.radius == math.inf:
             return z
         reach = lr * phi.radius  # where z comes as close to it as rounding tells

@@ -82,11 +82,11 @@ class GroupL2(Comparable, Proximable):
         t = t if isinstance(t, int | float) or t.ndim == 0 else t[..., None]
         kept = tuple(rows.shape[:-1])
         parts = [xp.reshape(shorten(xp, block, t, weight, -1), (*kept, -1)) for block, weight in self._blocks(xp, rows)]
+        # from where in the parts, and after them in the point itself, each entry comes
         order = np.concatenate([indices.ravel() for indices, _ in self._by_size])
-        rest = np.setdiff1d(np.arange(rows.shape[-1]), order)
-        whole = xp.concat([*parts, xp.take(rows, from_host(xp, rest, rows), axis=-1)], axis=-1)
-        inverse = np.argsort(np.concatenate([order, rest]))
-        return restore(back(xp.take(whole, from_host(xp, inverse, rows), axis=-1)))
+        source = np.arange(rows.shape[-1]) + order.size
+        source[order] = np.arange(order.size)
+        return restore(back(xp.take(xp.concat([*parts, rows], axis=-1), from_host(xp, source, rows), axis=-1)))
 
     def _weight(self, xp: Namespace, y: Array, axis: Axis) -> float | Array:
         """Return the weights of the groups along an axis, which is kept."""

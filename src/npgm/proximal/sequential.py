@@ -18,7 +18,9 @@ from npgm.proximal.values import Comparable, nonnegative
 
 @dataclass(frozen=True)
 class TotalVariation(Proximable):
-    """g(z) = τ Σ|zᵢ₊₁ - zᵢ| + σ Σ|zᵢ| of vectors: total variation in one dimension, and the fused lasso with σ > 0.
+    """g(z) = τ Σ|zᵢ₊₁ - zᵢ| + σ Σ|zᵢ|: total variation in one dimension, and with σ > 0 the fused lasso.
+
+    The differences are those along the last axis of a point: of a matrix, within each row.
 
     The Euclidean step is exact and takes O(n) time: the dynamic programme of Johnson (2013), then soft thresholding
     (Friedman, Hastie, Höfling and Tibshirani, 2007). It runs in Python on the host, one point after another, and does
@@ -37,15 +39,17 @@ class TotalVariation(Proximable):
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
-        rows, _ = _vectors(xp, z, axis)
-        jumps = xp.sum(xp.abs(rows[..., 1:] - rows[..., :-1]), axis=-1)
-        return restore(self.weight * jumps + self.l1 * xp.sum(xp.abs(rows), axis=-1))
+        points, count, _ = axes_last(xp, z, axis)
+        jumps, axes = points[..., 1:] - points[..., :-1], tuple(range(-count, 0))
+        return restore(self.weight * xp.sum(xp.abs(jumps), axis=axes) + self.l1 * xp.sum(xp.abs(points), axis=axes))
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        rows, back = _vectors(xp, y, axis)
+        points, count, back = axes_last(xp, y, axis)
         t = per_point(xp, t, y, axis)
-        z = _on_host(lambda row, t: _fused(row, t * self.weight), rows, t)
+        if not (isinstance(t, int | float) or t.ndim == 0):
+            t = xp.reshape(t, (*t.shape[:-1], *(1,) * count))
+        z = _on_host(lambda row, t: _fused(row, t * self.weight), points, t)
         return restore(back(z - xp.clip(z, -t * self.l1, t * self.l1)))
 
 
@@ -92,13 +96,6 @@ class SortedL1(Comparable, Proximable):
         z = np.empty_like(y)
         z[order] = np.sign(y[order]) * np.maximum(falling, 0.0)
         return z
-
-
-def _vectors(xp: Namespace, y: Array, axis: Axis) -> tuple[Array, Callable[[Array], Array]]:
-    points, count, back = axes_last(xp, y, axis)
-    if count != 1:
-        raise ValueError(f"total variation needs points that are vectors, not of {count} axes")
-    return points, back
 
 
 def _on_host(function: Callable[[Floats, float], Floats], rows: Array, t: float | Array) -> Array:
