@@ -35,12 +35,13 @@ FUNCTIONS = {
     "set": proximal.ConvexSet(lambda y: y - y.mean((-2, -1), keepdims=True)),
     "nuclear": proximal.NuclearNorm(0.8),
     "spectral-ball": proximal.SpectralBall(1.2),
+    "nuclear-ball": proximal.NuclearBall(1.2),
 }
 KERNELS = ["cosh", "exp", "log", "mix4"]
 
 
-SPECTRAL = ("l2", "ball", "nuclear", "spectral-ball")
-ISOTROPIC_ALONE = ("set", "nuclear", "spectral-ball", "sorted-l1", "total-variation")
+SPECTRAL = ("l2", "ball", "nuclear", "spectral-ball", "nuclear-ball")
+ISOTROPIC_ALONE = ("set", "nuclear", "spectral-ball", "nuclear-ball", "sorted-l1", "total-variation")
 PAIRS = [
     *((name, "isotropic") for name in FUNCTIONS),
     *((name, "separable") for name in FUNCTIONS if name not in ISOTROPIC_ALONE),
@@ -117,10 +118,16 @@ def test_points_of_a_batch_are_independent_and_have_their_own_stepsize(name, lif
     together = g.step(phi, ys, lrs[:, None, None], axis=(1, 2))
     for z, y, lr in zip(together, ys, lrs, strict=True):
         np.testing.assert_allclose(z, g.step(phi, y, float(lr)), rtol=1e-11, atol=1e-13)
+    if name != "set":  # whose projection is of the last axes
+        columns = np.moveaxis(ys, 0, -1)
+        turned = g.step(phi, columns, lrs, axis=(0, 1))
+        np.testing.assert_allclose(turned, np.moveaxis(together, 0, -1), rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(g(columns, axis=(0, 1)), g(ys, axis=(1, 2)), rtol=1e-11)
 
 
 ONCE = ["l1-separable", "box-separable", "nonnegative-isotropic", "l2-isotropic", "group-l2-isotropic", "ball-separable",
-        "set-isotropic", "nuclear-spectral", "spectral-ball-isotropic"]  # fmt: skip
+        "set-isotropic", "nuclear-spectral", "l1-weights-separable", "box-arrays-isotropic", "group-l2-sizes-isotropic",
+        "simplex-separable", "l1-ball-isotropic", "sorted-l1-isotropic", "total-variation-isotropic", "spectral-ball-isotropic"]  # fmt: skip
 """Each function that is not of NumPy alone, with one lift: JAX is slow where nothing is compiled."""
 
 

@@ -10,7 +10,7 @@ from npgm.proximal.base import Proximable
 from npgm.proximal.bounds import as_box
 from npgm.proximal.entries import L1, Box, ElasticNet, Nonnegative, Scalar
 from npgm.proximal.groups import GroupL2
-from npgm.proximal.matrices import NuclearNorm, Rank, SpectralBall
+from npgm.proximal.matrices import NuclearBall, NuclearNorm, Rank, SpectralBall
 from npgm.proximal.sequential import SortedL1, TotalVariation
 from npgm.proximal.simplex import L1Ball, Simplex
 from npgm.proximal.vectors import L2, Ball, ConvexSet
@@ -25,6 +25,7 @@ __all__ = [
     "GroupL2",
     "L1Ball",
     "Nonnegative",
+    "NuclearBall",
     "NuclearNorm",
     "Proximable",
     "Rank",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -87,9 +87,8 @@ class Proximable(ABC):
         def excess(t: Array) -> Array:
             d = length(y - self.prox(y, t, axis))
             quotient = phi.scale * slope(xp, phi, d / lr) * (t / d)
-            return xp.where(
-                d > 0, xp.log(quotient), xp.where(d == 0, xp.full_like(d, -1.0), d)
-            )  # nearly linear in ln t
+            # of the two sides, which makes it nearly linear in ln t
+            return xp.where(d > 0, xp.log(quotient), xp.where(d == 0, -xp.ones_like(d), d))
 
         size = length(y)
         t = positive_root(xp, excess, xp.ones_like(size) * (lr / phi.scale))
@@ -137,12 +136,12 @@ def by_singular_values(y: Array, axis: Axis) -> tuple[Array, Callable[[Array], A
     return s, rebuilt
 
 
-def per_point(xp: Namespace, t: float | Array, y: Array, axis: Axis) -> float | Array:
-    """Return what has one value for each point of ``y`` as what has one for each row of `as_vectors`."""
+def per_point(xp: Namespace, t: Any, y: Array, axis: Axis, axes: int = 1) -> Any:
+    """Return what has one value for each point of ``y`` as what has ``axes`` axes of length 1 in place of a point's."""
     if isinstance(t, int | float) or t.ndim == 0:
         return t
     moved, count, _ = axes_last(xp, xp.reshape(t, (*(1,) * (y.ndim - t.ndim), *t.shape)), axis)
-    return xp.reshape(moved, (*moved.shape[: moved.ndim - count], 1))
+    return xp.reshape(moved, (*moved.shape[: moved.ndim - count], *(1,) * axes))
 
 
 def as_vectors(xp: Namespace, y: Array, axis: Axis) -> tuple[Array, Callable[[Array], Array]]:

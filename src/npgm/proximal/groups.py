@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from npgm import _validate
-from npgm._array import Array, Axis, Namespace, from_host, norm, promote, to_numpy
+from npgm._array import Array, Axis, Namespace, axes_last, from_host, norm, promote, to_numpy
 from npgm.proximal.base import Proximable, as_vectors, per_point
 from npgm.proximal.values import Comparable, Values, nonnegative, spread
 from npgm.proximal.vectors import shortened, shortened_by_entries
@@ -48,6 +48,8 @@ class GroupL2(Comparable, Proximable):
         if not isinstance(self.along, int) or self.along >= 0:
             raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
         if self.groups is None:
+            if np.ndim(self.weight) > 0 and -self.along > np.ndim(self.weight) + 1:
+                raise ValueError(f"along={self.along} counts beyond the axes of weight and one more")
             return
         if self.along != -1:
             raise ValueError(f"along must not be given with groups, but is {self.along!r}")
@@ -59,7 +61,9 @@ class GroupL2(Comparable, Proximable):
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
         if self.groups is None:
-            return restore(xp.sum(self._weight(xp, z, axis) * norm(xp, z, self.along), axis=axis))
+            points, count, _ = self._points(xp, z, axis)
+            terms = self._weight(xp, points, count) * norm(xp, points, self.along)
+            return restore(xp.sum(terms, axis=tuple(range(-count, 0))))
         rows, _ = self._rows(xp, z, axis)
         blocks = self._blocks(xp, rows)
         return restore(sum(xp.sum(weight * norm(xp, block, -1), axis=(-2, -1)) for block, weight in blocks))
@@ -76,10 +80,11 @@ class GroupL2(Comparable, Proximable):
         """Return ``shorten(xp, block, t, weight, along)`` of all groups."""
         xp, y, restore = promote(y)
         if self.groups is None:
-            return restore(shorten(xp, y, t, self._weight(xp, y, axis), self.along))
+            points, count, back = self._points(xp, y, axis)
+            t = per_point(xp, t, y, axis, count)
+            return restore(back(shorten(xp, points, t, self._weight(xp, points, count), self.along)))
         rows, back = self._rows(xp, y, axis)
-        t = per_point(xp, t, y, axis)
-        t = t if isinstance(t, int | float) or t.ndim == 0 else t[..., None]
+        t = per_point(xp, t, y, axis, 2)
         kept = tuple(rows.shape[:-1])
         parts = [xp.reshape(shorten(xp, block, t, weight, -1), (*kept, -1)) for block, weight in self._blocks(xp, rows)]
         # from where in the parts, and after them in the point itself, each entry comes
@@ -88,14 +93,18 @@ class GroupL2(Comparable, Proximable):
         source[order] = np.arange(order.size)
         return restore(back(xp.take(xp.concat([*parts, rows], axis=-1), from_host(xp, source, rows), axis=-1)))
 
-    def _weight(self, xp: Namespace, y: Array, axis: Axis) -> float | Array:
-        """Return the weights of the groups along an axis, which is kept."""
-        count = y.ndim if axis is None else 1 if isinstance(axis, int) else len(axis)
+    def _points(self, xp: Namespace, y: Array, axis: Axis) -> tuple[Array, int, Callable[[Array], Array]]:
+        points, count, back = axes_last(xp, y, axis)
         if -self.along > count:
             raise ValueError(f"along={self.along} counts beyond the axes of a point, of which there are {count}")
+        return points, count, back
+
+    def _weight(self, xp: Namespace, points: Array, count: int) -> float | Array:
+        """Return the weights of the groups along an axis, which is kept."""
         if isinstance(self.weight, float):
             return self.weight
-        return spread(xp, "weight", np.expand_dims(self.weight, self.along), norm(xp, y, self.along), axis)
+        one_each = norm(xp, points, self.along)
+        return spread(xp, "weight", np.expand_dims(self.weight, self.along), one_each, tuple(range(-count, 0)))
 
     def _rows(self, xp: Namespace, y: Array, axis: Axis) -> tuple[Array, Callable[[Array], Array]]:
         rows, back = as_vectors(xp, y, axis)

@@ -10,6 +10,7 @@ from npgm import _validate
 from npgm._array import Array, Axis, promote
 from npgm.proximal.base import Proximable, by_singular_values, indicator, per_point
 from npgm.proximal.entries import L1, Box
+from npgm.proximal.simplex import L1Ball
 from npgm.references import Isotropic, Reference, Separable, Spectral
 
 
@@ -82,6 +83,24 @@ class SpectralBall(SingularValues):
     @property
     def of_values(self) -> Box:
         return Box(-self.radius, self.radius)
+
+
+@dataclass(frozen=True)
+class NuclearBall(SingularValues):
+    """g(Z) = 0 for Σσᵢ ≤ ρ, +∞ elsewhere.
+
+    Args:
+        radius: ρ > 0.
+    """
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.fields(self, radius=_validate.positive)
+
+    @property
+    def of_values(self) -> L1Ball:
+        return L1Ball(self.radius)
 
 
 @dataclass(frozen=True)

@@ -46,9 +46,7 @@ class TotalVariation(Proximable):
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
         points, count, back = axes_last(xp, y, axis)
-        t = per_point(xp, t, y, axis)
-        if not (isinstance(t, int | float) or t.ndim == 0):
-            t = xp.reshape(t, (*t.shape[:-1], *(1,) * count))
+        t = per_point(xp, t, y, axis, count)
         z = _on_host(lambda row, t: _fused(row, t * self.weight), points, t)
         return restore(back(z - xp.clip(z, -t * self.l1, t * self.l1)))
 
