@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
@@ -96,6 +96,22 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
     return z, m, q
 
 
+def joint_norm(parts: Sequence[Array]) -> tuple[Array, Array]:
+    """Return ``(m, q)`` of shape () with ``‖y‖ = m q`` and ``‖y / m‖ = q``, for the vector y of all entries of arrays.
+
+    In the widest dtype of the arrays and of float32; see `scaled_norm`.
+    """
+    wide = [promote(part)[1] for part in parts]
+    xp = array_api_compat.array_namespace(*wide)
+    dtype = xp.result_type(*wide)
+    pairs = [[xp.reshape(xp.astype(v, dtype), ()) for v in scaled_norm(xp, part)[1:]] for part in wide]
+    # the m of a zero array is 1, which must not hide another array that is tiny
+    ms = xp.stack([xp.where(q == 0, xp.zeros_like(m), m) for m, q in pairs])
+    m = divisor(xp, xp.max(ms))
+    _, rest, q = scaled_norm(xp, ms / m * xp.stack([q for _, q in pairs]))
+    return m, xp.reshape(rest * q, ())
+
+
 def divisor(xp: Namespace, largest: Array) -> Array:
     """Return what to divide by lest squares overflow: max|y|, and 1 where that is zero or not finite."""
     return xp.where((largest > 0) & xp.isfinite(largest), largest, xp.ones_like(largest))
@@ -132,18 +148,19 @@ def one_if_zero(xp: Namespace, q: Array) -> Array:
 
 def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
     """Return the Euclidean norm of ``y`` over ``axis``, free of overflow, with the reduced axes kept."""
-    _, m, q = scaled_norm(xp, y, axis)
-    return m * q
-
-
-def row_norms(xp: Namespace, y: Array) -> Array:
-    """Return the norms of the rows of ``y``, of shape (runs, 1), free of overflow: `norm`, with less work as a rule."""
-    with full_precision(y):
-        squares = xp.expand_dims(xp.vecdot(y, y, axis=-1), axis=-1)
+    squares = _sum_of_squares(xp, y, axis)
     limits = xp.finfo(y.dtype)
     # sums of squares between these lost no digit to underflow or overflow; a zero need not be one
     lost = ~((squares > float(limits.smallest_normal) / float(limits.eps) ** 2) & (squares < xp.inf))
-    return select(xp, lost, norm(xp, y, axis=-1), xp.sqrt(squares)) if holds_somewhere(xp, lost) else xp.sqrt(squares)
+    if not holds_somewhere(xp, lost):
+        return xp.sqrt(squares)
+    _, m, q = scaled_norm(xp, y, axis)
+    return xp.where(lost, m * q, xp.sqrt(xp.where(lost, xp.ones_like(squares), squares)))
+
+
+def row_norms(xp: Namespace, y: Array) -> Array:
+    """Return the norms of the rows of ``y``, of shape (runs, 1)."""
+    return norm(xp, y, axis=-1)
 
 
 def holds_somewhere(xp: Namespace, where: Array) -> bool:
@@ -183,6 +200,22 @@ def to_host(x: Array) -> Floats:
     if array_api_compat.is_numpy_array(x):
         return x.astype(np.float64)
     return np.array([float(v) for v in x])
+
+
+def to_numpy(x: Any) -> np.ndarray[Any, Any]:
+    """Return an array of any library, on any device and without its graph, or a number or sequence, as NumPy's."""
+    if hasattr(x, "detach"):
+        x = x.detach().cpu()
+    return np.asarray(x.get() if array_api_compat.is_cupy_array(x) else x)
+
+
+def from_host(xp: Namespace, values: np.ndarray[Any, Any], like: Array) -> Array:
+    """Return NumPy's numbers as an array of the library and device of ``like``, and of its dtype unless integers."""
+    if isinstance(like, np.ndarray):
+        return values if values.dtype.kind == "i" else values.astype(like.dtype, copy=False)
+    dtype = None if values.dtype.kind == "i" else like.dtype
+    # a copy, as torch warns of memory that must not be written
+    return xp.asarray(np.array(values), dtype=dtype, device=array_api_compat.device(like))
 
 
 def to_bools(x: Array) -> Bools:

@@ -45,7 +45,7 @@ class Result(NamedTuple):
     nit: jax.Array
     """The number of iterations."""
     status: jax.Array
-    """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged, or not finite at ``x0``, 4 to 6 as there."""
+    """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged or not finite at ``x0``, or others."""
     success: jax.Array
     """Whether ‖∇f(x)‖ <= tol, or as small as the dtype allows."""
 

@@ -15,26 +15,36 @@ from npgm import proximal
 SHAPE = (4, 3)
 FUNCTIONS = {
     "l1": proximal.L1(0.7),
+    "l1-weights": proximal.L1([[0.7, 0.0, 2.0]]),
+    "elastic-net": proximal.ElasticNet(0.5, [[0.3], [0.0], [2.0], [1.0]]),
     "box": proximal.Box(-0.5, 1.5),
+    "box-arrays": proximal.Box([[-1.0], [-np.inf], [0.0], [0.2]], [1.5, 2.0, np.inf]),
     "nonnegative": proximal.Nonnegative(),
     "scalar-square": proximal.Scalar(lambda z: z * z, lambda z: 2.0 * z),
     "scalar-barrier": proximal.Scalar(lambda z: z - np.log(z), lambda z: 1.0 - 1.0 / z, lower=0.0),
     "scalar-abs": proximal.Scalar(np.abs, np.sign),
     "l2": proximal.L2(0.9),
     "group-l2": proximal.GroupL2(0.6),
+    "group-l2-columns": proximal.GroupL2([0.6, 0.0, 1.0], along=-2),
+    "group-l2-sizes": proximal.GroupL2([0.6, 0.3, 1.0], groups=[[0, 4, 5, 8], [1, 2], [11]]),
     "ball": proximal.Ball(2.0),
+    "simplex": proximal.Simplex(1.5),
+    "l1-ball": proximal.L1Ball(2.0),
+    "sorted-l1": proximal.SortedL1(np.linspace(1.0, 0.0, 12)),
+    "total-variation": proximal.TotalVariation(0.4, l1=0.2),
     "set": proximal.ConvexSet(lambda y: y - y.mean((-2, -1), keepdims=True)),
     "nuclear": proximal.NuclearNorm(0.8),
     "spectral-ball": proximal.SpectralBall(1.2),
+    "nuclear-ball": proximal.NuclearBall(1.2),
 }
 KERNELS = ["cosh", "exp", "log", "mix4"]
 
 
-SEPARABLE = ("l1", "box", "nonnegative", "scalar-square", "scalar-barrier", "scalar-abs", "l2", "group-l2", "ball")
-SPECTRAL = ("l2", "ball", "nuclear", "spectral-ball")
+SPECTRAL = ("l2", "ball", "nuclear", "spectral-ball", "nuclear-ball")
+ISOTROPIC_ALONE = ("set", "nuclear", "spectral-ball", "nuclear-ball", "sorted-l1", "total-variation")
 PAIRS = [
     *((name, "isotropic") for name in FUNCTIONS),
-    *((name, "separable") for name in SEPARABLE),
+    *((name, "separable") for name in FUNCTIONS if name not in ISOTROPIC_ALONE),
     *((name, "spectral") for name in SPECTRAL),
 ]
 
@@ -108,10 +118,16 @@ def test_points_of_a_batch_are_independent_and_have_their_own_stepsize(name, lif
     together = g.step(phi, ys, lrs[:, None, None], axis=(1, 2))
     for z, y, lr in zip(together, ys, lrs, strict=True):
         np.testing.assert_allclose(z, g.step(phi, y, float(lr)), rtol=1e-11, atol=1e-13)
+    if name != "set":  # whose projection is of the last axes
+        columns = np.moveaxis(ys, 0, -1)
+        turned = g.step(phi, columns, lrs, axis=(0, 1))
+        np.testing.assert_allclose(turned, np.moveaxis(together, 0, -1), rtol=1e-11, atol=1e-13)
+        np.testing.assert_allclose(g(columns, axis=(0, 1)), g(ys, axis=(1, 2)), rtol=1e-11)
 
 
 ONCE = ["l1-separable", "box-separable", "nonnegative-isotropic", "l2-isotropic", "group-l2-isotropic", "ball-separable",
-        "set-isotropic", "nuclear-spectral", "spectral-ball-isotropic"]  # fmt: skip
+        "set-isotropic", "nuclear-spectral", "l1-weights-separable", "box-arrays-isotropic", "group-l2-sizes-isotropic",
+        "simplex-separable", "l1-ball-isotropic", "sorted-l1-isotropic", "total-variation-isotropic", "spectral-ball-isotropic"]  # fmt: skip
 """Each function that is not of NumPy alone, with one lift: JAX is slow where nothing is compiled."""
 
 
@@ -151,7 +167,7 @@ def test_what_cannot_be_reached_is_nan():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: proximal.L1(0.0), "weight must be positive and finite, not 0.0"),
+        (lambda: proximal.L1(-1.0), "weight must be nonnegative and finite, not -1.0"),
         (lambda: proximal.Box(1.0, 0.0), "lower must be at most upper, not 1.0 > 0.0"),
         (lambda: proximal.GroupL2(1.0, along=0), "along must be a negative integer"),
         (lambda: proximal.Ball(math.nan), "radius must be positive and finite, not nan"),

@@ -138,6 +138,50 @@ def test_a_box_gives_what_scipy_gives(radius):
     assert run.fun == pytest.approx(want.fun, rel=1e-9)
 
 
+BOUNDS = [(0.0, None), (None, 0.1), (-0.1, 0.1), *[(-np.inf, np.inf)] * 9]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "jac"),
+    [
+        (BOUNDS, True),
+        (np.array([[-np.inf if a is None else a, np.inf if b is None else b] for a, b in BOUNDS]), True),
+        (optimize.Bounds([0.0, -np.inf, -0.1, *[-np.inf] * 9], [np.inf, 0.1, 0.1, *[np.inf] * 9]), "2-point"),
+    ],
+)
+def test_bounds_are_those_of_scipy(bounds, jac):
+    def feasible(x):
+        assert x[0] >= 0.0
+        assert x[1] <= 0.1
+        assert abs(x[2]) <= 0.1
+        return squares(x) if jac is True else squares(x)[0]
+
+    want = optimize.minimize(squares, np.zeros(12), jac=True, bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10})
+    start, outside = np.full(12, 0.05), np.full(12, 5.0)
+    near, far = (npgm.minimize(feasible, x, jac=jac, bounds=bounds, tol=1e-5) for x in (start, outside))
+    scipys = optimize.minimize(feasible, outside, jac=jac, bounds=bounds, tol=1e-5, method=npgm.solvers.proximal)
+    np.testing.assert_array_equal(scipys.x, far.x)
+    for run in (near, far):
+        np.testing.assert_allclose(run.x, want.x, atol=1e-5)
+    assert far.message == scipys.message
+    assert far.message.endswith("x0 was outside of the bounds, and was projected onto them.")
+    assert "projected" not in near.message
+
+
+def test_bounds_of_points_that_are_torchs_matrices():
+    target = torch.tensor([[2.0, -2.0], [0.5, 3.0]])
+    run = npgm.minimize(
+        lambda x: (0.5 * ((x - target) ** 2).sum((1, 2)), x - target),
+        torch.stack([torch.zeros(2, 2), torch.full((2, 2), -4.0)]),
+        batch=True,
+        bounds=optimize.Bounds(-1.0, [[1.0, 1.0], [0.25, np.inf]]),
+        tol=1e-4,
+    )
+    for x in run.x:
+        np.testing.assert_allclose(x.numpy(), [[1.0, -1.0], [0.25, 3.0]], atol=1e-4)
+    assert ["projected" in message for message in run.message] == [False, True]
+
+
 @pytest.mark.parametrize("start", [0.0, 1.0, 1e4])
 def test_nonnegative_least_squares(start):
     want, _ = optimize.nnls(A, B)
@@ -230,6 +274,8 @@ def test_points_of_torch():
         ({"prox": proximal.GroupL2(along=-2)}, ValueError, "along"),
         ({"prox": proximal.ConvexSet(lambda y: y), "reference": "separable-cosh"}, ValueError, "has no step"),
         ({"prox": proximal.ConvexSet(lambda y: y[:3])}, ValueError, "shape"),
+        ({"prox": proximal.L1(), "bounds": [(0.0, 1.0)] * 12}, ValueError, "bounds and prox exclude each other"),
+        ({"method": "npgm", "lr": 1.0, "bounds": proximal.Box(0.0)}, ValueError, "'npgm' takes no bounds"),
         ({"prox": proximal.Box(2.0, 3.0)}, ValueError, "not finite at x0"),
         ({"prox": proximal.L1(), "reference": "separable-huber"}, ValueError, "reference must not clip"),
         ({"prox": proximal.L1(), "lr": "backtracking", "momentum": 0.3}, ValueError, "needs momentum=0"),

@@ -235,6 +235,17 @@ def test_a_rule_without_a_reference_takes_the_scale_from_the_gradients():
     assert (of_itself.scale, told.scale, told.reference.scale) == ("auto", 2.0, 2.0)
 
 
+@pytest.mark.parametrize("options", [{"method": "auto"}, {"method": "npgm", "lr": "auto"}], ids=str)
+def test_the_default_reference_may_be_given_by_name_or_object(options):
+    want = npgm.minimize(rosenbrock, np.array([-1.2, 1.0]), **options)
+    for reference in ("isotropic-cosh", npgm.Isotropic(npgm.Cosh())):
+        np.testing.assert_array_equal(
+            npgm.minimize(rosenbrock, np.array([-1.2, 1.0]), reference=reference, **options).x, want.x
+        )
+    own = npgm.solvers.registry[options["method"]](lr="auto", reference=npgm.Isotropic(npgm.Cosh(), scale=3.0))
+    assert (own.reference.scale, own.scale) == (3.0, None)
+
+
 def test_scale_auto_is_a_tenth_of_the_first_gradient():
     start = np.array([[3.0, 4.0], [300.0, -400.0]])
 

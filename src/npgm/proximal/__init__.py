@@ -7,9 +7,13 @@ array([ 2.11862641,  0.        , -1.11862641])
 """
 
 from npgm.proximal.base import Proximable
-from npgm.proximal.entries import L1, Box, Nonnegative, Scalar
-from npgm.proximal.matrices import NuclearNorm, Rank, SpectralBall
-from npgm.proximal.vectors import L2, Ball, ConvexSet, GroupL2
+from npgm.proximal.bounds import as_box
+from npgm.proximal.entries import L1, Box, ElasticNet, Nonnegative, Scalar
+from npgm.proximal.groups import GroupL2
+from npgm.proximal.matrices import NuclearBall, NuclearNorm, Rank, SpectralBall
+from npgm.proximal.sequential import SortedL1, TotalVariation
+from npgm.proximal.simplex import L1Ball, Simplex
+from npgm.proximal.vectors import L2, Ball, ConvexSet
 
 __all__ = [
     "L1",
@@ -17,11 +21,18 @@ __all__ = [
     "Ball",
     "Box",
     "ConvexSet",
+    "ElasticNet",
     "GroupL2",
+    "L1Ball",
     "Nonnegative",
+    "NuclearBall",
     "NuclearNorm",
     "Proximable",
     "Rank",
     "Scalar",
+    "Simplex",
+    "SortedL1",
     "SpectralBall",
+    "TotalVariation",
+    "as_box",
 ]

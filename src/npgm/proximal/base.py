@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
 from npgm.kernels import Quadratic
@@ -55,8 +58,8 @@ class Proximable(ABC):
             axis: the axes of one point.
 
         Returns:
-            the point z, of the shape of ``y``; NaN where φ has a bounded domain and no point of finite g is within γ
-            of it.
+            the point z, of the shape of ``y``. Where φ has a bounded domain and no point of finite g lies within reach
+            of y, all entries of that point are NaN.
 
         Raises:
             ValueError: if the step is not known for this φ.
@@ -70,7 +73,7 @@ class Proximable(ABC):
             return restore(self._radial(xp, phi, y, lr, xp.abs, axis))
         if isinstance(phi, Spectral) and self.unitary:
             s, rebuilt = by_singular_values(y, axis)
-            return restore(rebuilt(self.step(Separable(phi.kernel, phi.scale), s, per_point(lr), -1)))
+            return restore(rebuilt(self.step(Separable(phi.kernel, phi.scale), s, per_point(xp, lr, y, axis), -1)))
         needed = "a sum over entries" if isinstance(phi, Separable) else "a function of singular values"
         raise ValueError(f"{self!r} has no step for φ = {phi!r}, which needs {needed}; it has one for an isotropic φ")
 
@@ -79,13 +82,27 @@ class Proximable(ABC):
     ) -> Array:
         if self.indicator:
             z = self.prox(y, 1.0, axis)
-            return xp.where(length(y - z) < lr * phi.radius, z, xp.full_like(z, xp.nan))
+            return or_nan(xp, z, length(y - z) < lr * phi.radius, axis)
 
         def excess(t: Array) -> Array:
             d = length(y - self.prox(y, t, axis))
-            return phi.scale * slope(xp, phi, d / lr) - d / t
+            quotient = phi.scale * slope(xp, phi, d / lr) * (t / d)
+            # of the two sides, which makes it nearly linear in ln t
+            return xp.where(d > 0, xp.log(quotient), xp.where(d == 0, -xp.ones_like(d), d))
 
-        return self.prox(y, positive_root(xp, excess, length(y)), axis)
+        size = length(y)
+        t = positive_root(xp, excess, xp.ones_like(size) * (lr / phi.scale))
+        with np.errstate(over="ignore"):  # t is the largest number where y is a minimiser of g
+            z = self.prox(y, t, axis)
+        if phi.radius == math.inf:
+            return z
+        reach = lr * phi.radius  # where z comes as close to it as rounding tells
+        return or_nan(xp, z, length(y - z) <= reach + 8.0 * float(xp.finfo(y.dtype).eps) * (reach + size), axis)
+
+
+def or_nan(xp: Namespace, z: Array, reached: Array, axis: Axis) -> Array:
+    """Return the points whose entries have all been ``reached``, and NaN for the others."""
+    return xp.where(xp.all(reached, axis=axis, keepdims=True), z, xp.full_like(z, xp.nan))
 
 
 def slope(xp: Namespace, phi: Reference, r: Array) -> Array:
@@ -119,6 +136,16 @@ def by_singular_values(y: Array, axis: Axis) -> tuple[Array, Callable[[Array], A
     return s, rebuilt
 
 
-def per_point(value: float | Array) -> float | Array:
-    """Return what has one value for each matrix as what has one for each vector of its singular values."""
-    return value if isinstance(value, float) else value[..., 0]
+def per_point(xp: Namespace, t: Any, y: Array, axis: Axis, axes: int = 1) -> Any:
+    """Return what has one value for each point of ``y`` as what has ``axes`` axes of length 1 in place of a point's."""
+    if isinstance(t, int | float) or t.ndim == 0:
+        return t
+    moved, count, _ = axes_last(xp, xp.reshape(t, (*(1,) * (y.ndim - t.ndim), *t.shape)), axis)
+    return xp.reshape(moved, (*moved.shape[: moved.ndim - count], *(1,) * axes))
+
+
+def as_vectors(xp: Namespace, y: Array, axis: Axis) -> tuple[Array, Callable[[Array], Array]]:
+    """Return the points of ``y`` as vectors along a last axis, and the way back."""
+    moved, count, back = axes_last(xp, y, axis)
+    kept, shape = tuple(moved.shape[: moved.ndim - count]), tuple(moved.shape)
+    return xp.reshape(moved, (*kept, math.prod(shape[len(kept) :]))), lambda z: back(xp.reshape(z, shape))

@@ -10,6 +10,7 @@ from npgm import _validate
 from npgm._array import Array, Axis, promote
 from npgm.proximal.base import Proximable, by_singular_values, indicator, per_point
 from npgm.proximal.entries import L1, Box
+from npgm.proximal.simplex import L1Ball
 from npgm.references import Isotropic, Reference, Separable, Spectral
 
 
@@ -30,17 +31,17 @@ class SingularValues(Proximable):
         return restore(self.of_values(s, -1))
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
-        _, y, restore = promote(y)
+        xp, y, restore = promote(y)
         s, rebuilt = by_singular_values(y, axis)
-        return restore(rebuilt(self.of_values.prox(s, per_point(t), -1)))
+        return restore(rebuilt(self.of_values.prox(s, per_point(xp, t, y, axis), -1)))
 
     def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
         if not isinstance(phi, Isotropic | Spectral):
             return super().step(phi, y, lr, axis)
-        _, y, restore = promote(y)
+        xp, y, restore = promote(y)
         s, rebuilt = by_singular_values(y, axis)
         of_values = phi if isinstance(phi, Isotropic) else Separable(phi.kernel, phi.scale)
-        return restore(rebuilt(self.of_values.step(of_values, s, per_point(lr), -1)))
+        return restore(rebuilt(self.of_values.step(of_values, s, per_point(xp, lr, y, axis), -1)))
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,24 @@ class SpectralBall(SingularValues):
     @property
     def of_values(self) -> Box:
         return Box(-self.radius, self.radius)
+
+
+@dataclass(frozen=True)
+class NuclearBall(SingularValues):
+    """g(Z) = 0 for Σσᵢ ≤ ρ, +∞ elsewhere.
+
+    Args:
+        radius: ρ > 0.
+    """
+
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        _validate.fields(self, radius=_validate.positive)
+
+    @property
+    def of_values(self) -> L1Ball:
+        return L1Ball(self.radius)
 
 
 @dataclass(frozen=True)

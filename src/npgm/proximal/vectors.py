@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-
 from npgm import _validate
 from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, one_if_zero, promote
-from npgm.proximal.base import Proximable, indicator, slope
+from npgm.proximal.base import Proximable, indicator, or_nan, slope
 from npgm.proximal.roots import positive_root
 from npgm.references import Isotropic, Reference, Separable
 
@@ -35,60 +33,32 @@ class L2(Proximable):
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        length = norm(xp, y, axis)
-        kept = xp.clip(length - t * self.weight, 0.0, None)
-        return restore(y * (kept / one_if_zero(xp, length)))
+        return restore(shortened(xp, y, t * self.weight, axis))
 
     def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
         if isinstance(phi, Isotropic):
-            return self.prox(
-                y, lr * (float(Separable(phi.kernel, phi.scale).precondition(self.weight)) / self.weight), axis
-            )
+            along = Separable(phi.kernel, phi.scale)
+            return self.prox(y, lr * (float(along.precondition(self.weight)) / self.weight), axis)
         if isinstance(phi, Separable):
             xp, y, restore = promote(y)
-            # at z = 0 the subgradients are those of norm τ
-            vanishes = norm(xp, phi.gradient(y / lr), axis) <= self.weight
-            z = _pulled(xp, phi, y, lr, ~vanishes, lambda nu, length: nu * length - self.weight, axis)
-            return restore(xp.where(vanishes, xp.zeros_like(z), z))
+            return restore(shortened_by_entries(xp, phi, y, lr, self.weight, axis))
         return super().step(phi, y, lr, axis)
 
 
-@dataclass(frozen=True)
-class GroupL2(Proximable):
-    """g(z) = τ Σ‖z_b‖ over groups of entries that lie along an axis of a point: a sparsity of whole groups.
+def shortened(xp: Namespace, y: Array, by: float | Array, axis: Axis) -> Array:
+    """Return argmin s‖z‖ + ½‖z - y‖² for s = ``by``: y, shortened by s, or zero."""
+    length = norm(xp, y, axis)
+    return y * (xp.clip(length - by, 0.0, None) / one_if_zero(xp, length))
 
-    Args:
-        weight: τ > 0.
-        along: the axis, counted from the last: -1 for groups that are the rows of a matrix.
-    """
 
-    weight: float = 1.0
-    along: int = -1
-
-    def __post_init__(self) -> None:
-        _validate.fields(self, weight=_validate.positive)
-        if not isinstance(self.along, int) or self.along >= 0:
-            raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
-
-    def __call__(self, z: Array, axis: Axis = None) -> Array:
-        self._check(z, axis)
-        xp, z, restore = promote(z)
-        return restore(self.weight * xp.sum(norm(xp, z, self.along), axis=axis))
-
-    def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
-        self._check(y, axis)
-        return L2(self.weight).prox(y, t, self.along)
-
-    def _check(self, z: Array, axis: Axis) -> None:
-        count = np.ndim(z) if axis is None else 1 if isinstance(axis, int) else len(axis)
-        if -self.along > count:
-            raise ValueError(f"along={self.along} counts beyond the axes of a point, of which there are {count}")
-
-    def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
-        self._check(y, axis)
-        if isinstance(phi, Separable):
-            return L2(self.weight).step(phi, y, lr, self.along)
-        return super().step(phi, y, lr, axis)
+def shortened_by_entries(
+    xp: Namespace, phi: Separable, y: Array, lr: float | Array, weight: float | Array, axis: Axis
+) -> Array:
+    """Return argmin τ‖z‖ + γ φ((z - y)/γ) for τ = ``weight``."""
+    # at z = 0 the subgradients are those of norm τ
+    vanishes = norm(xp, phi.gradient(y / lr), axis) <= weight
+    z = _pulled(xp, phi, y, lr, ~vanishes, lambda nu, length: nu * length - weight, axis)
+    return xp.where(vanishes, xp.zeros_like(z), z)
 
 
 @dataclass(frozen=True)
@@ -121,7 +91,8 @@ class Ball(Proximable):
         xp, y, restore = promote(y)
         outside = norm(xp, y, axis) > self.radius
         z = _pulled(xp, phi, y, lr, outside, lambda nu, length: self.radius - length, axis)
-        return restore(xp.where(outside, z, y))
+        nearest = y - xp.clip(y, -lr * phi.radius, lr * phi.radius)  # to zero, of the points in the domain of φ
+        return restore(or_nan(xp, xp.where(outside, z, y), norm(xp, nearest, axis) < self.radius, axis))
 
 
 @dataclass(frozen=True)
@@ -176,7 +147,9 @@ def _pulled(
 
     def point(nu: Array) -> Array:
         # the root is that of the entry itself, and not of its distance from y, as ν magnifies its error
-        return xp.sign(y) * positive_root(xp, lambda z: nu * z - phi.scale * slope(xp, phi, (size - z) / lr), y)
+        return xp.sign(y) * positive_root(xp, lambda z: nu * z - phi.scale * slope(xp, phi, (size - z) / lr), size)
 
-    nu = positive_root(xp, lambda nu: excess(nu, norm(xp, point(nu), axis)), norm(xp, y, axis))
+    length = norm(xp, y, axis)
+    guess = xp.full_like(length, phi.scale) / lr
+    nu = positive_root(xp, lambda nu: excess(nu, norm(xp, point(nu), axis)), guess)
     return point(xp.where(where, nu, xp.ones_like(nu)))

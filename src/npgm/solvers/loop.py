@@ -13,6 +13,7 @@ from scipy.optimize import OptimizeResult
 
 from npgm import _validate
 from npgm._array import Array, Bools, Floats, to_host
+from npgm.proximal import as_box
 from npgm.references import Isotropic
 from npgm.solvers import native
 from npgm.solvers.composite import CompositeIterate
@@ -59,6 +60,7 @@ def minimize(
     callback: Callback | None = None,
     history: bool = False,
     batch: bool = False,
+    bounds: Any = None,
     **options: Any,
 ) -> OptimizeResult:
     """Minimise a smooth function, or with ``prox`` the sum of it and another one, by a first-order method.
@@ -86,6 +88,8 @@ def minimize(
         history: whether to record every iteration.
         batch: whether the first axis of ``x0`` counts independent runs: ``fun`` then returns one f a run. A run that
             has ended stays where it is.
+        bounds: as SciPy takes them, or an `npgm.proximal.Box`, for the point of one run: they become ``prox``, and the
+            method is "proximal". A start outside is projected, and ``message`` says so.
         **options: the method's own options; ``lr``, the stepsize γ, is one for every method, and for "gd", "gdm" and
             "npgm" may be a rule by name (see `npgm.solvers.stepsizes`): an iteration whose step fails its test stays
             where it is. ``prox``, of `npgm.proximal`, is a function g to be added to f. In all of the above and below,
@@ -115,12 +119,13 @@ def minimize(
         >>> npgm.minimize(fun, np.array([1000.0, -1.0]), lr=0.4).success   # the paper's base method
         True
     """
-    solver = chosen(method, options)
+    box = None if bounds is None else as_box(bounds, np.shape(x0)[1:] if batch else np.shape(x0))
+    solver = chosen(method, options, box)
     maxiter = _validate.count("maxiter", maxiter)
     tol = _validate.nonnegative("tol", tol)
     stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)
     deadline = math.inf if maxtime is None else _validate.nonnegative("maxtime", maxtime)
-    objective = Objective(fun, jac, args, x0, batch)
+    objective = Objective(fun, jac, args, x0, batch, box)
     solver = solver.flattened(objective.point_shape)
     call = as_callback(callback, objective)
     with np.errstate(all="ignore"):  # not in the calls of the user's functions
@@ -247,6 +252,8 @@ class _Loop:
         advised = method.fixed_lr is not None
         here = Probe(method, objective, self.iterate.x) if advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
+        for i in np.flatnonzero(objective.projected).tolist():
+            messages[i] += " x0 was outside of the bounds, and was projected onto them."
         for i, since in enumerate(progress.last_progress):
             unfallen = f"f and its gradient have not fallen since iteration {since}"
             if cycling[i]:
@@ -271,7 +278,7 @@ class _Loop:
             case Status.CONVERGED if self.iterate.grad_norm[run] <= self.tol:
                 return f"Converged: the gradient norm {self.iterate.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
             case Status.CONVERGED:
-                return f"Converged: φ(∇φ*(∇f)) is at most stationarity_tol = {self.stationarity_tol:g}."
+                return f"Converged: the stationarity measure is at most stationarity_tol = {self.stationarity_tol:g}."
             case Status.ROUNDING:
                 return (
                     f"No progress is possible in {self.iterate.x.dtype}: f no longer falls, and the gradient norm "

@@ -10,6 +10,7 @@ from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm._registry import Registry
 from npgm.kernels import Quadratic
+from npgm.proximal import Box
 from npgm.references import Isotropic, Reference
 
 if TYPE_CHECKING:
@@ -124,16 +125,25 @@ def build(key: str, options: dict[str, Any]) -> Method:
     accepted = cls.options()
     for name in options:
         if name not in accepted:
-            instead = "; bounds are prox=npgm.proximal.Box(lower, upper)" if name == "bounds" else ""
-            raise TypeError(f"method {key!r} has no option {name!r}; accepted: {', '.join(accepted)}{instead}")
+            raise TypeError(f"method {key!r} has no option {name!r}; accepted: {', '.join(accepted)}")
     for name, default in accepted.items():
         if default is ... and name not in options:
             raise TypeError(f"method {key!r} needs the option {name!r}")
     return cls(**options)
 
 
-def chosen(method: str | Method | None, options: dict[str, Any]) -> Method:
-    """Return the method that is asked for: by default "proximal" for a ``prox``, "npgm" for an ``lr``, else "auto"."""
+def chosen(method: str | Method | None, options: dict[str, Any], box: Box | None = None) -> Method:
+    """Return the method that is asked for: by default "proximal" for a ``prox``, "npgm" for an ``lr``, else "auto".
+
+    A ``box``, of bounds, is a ``prox``.
+    """
+    if box is not None:
+        if method not in (None, "proximal"):
+            key = method.key if isinstance(method, Method) else method
+            raise ValueError(f"method {key!r} takes no bounds; 'proximal' does, the default with bounds")
+        if "prox" in options:
+            raise ValueError("bounds and prox exclude each other: give bounds, or all of g as prox")
+        options = {**options, "prox": box}
     if not isinstance(method, Method):
         return build(method or ("proximal" if "prox" in options else "npgm" if "lr" in options else "auto"), options)
     if options:

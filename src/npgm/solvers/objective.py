@@ -12,7 +12,8 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from scipy.optimize._numdiff import approx_derivative  # which has no public name for all schemes
 
-from npgm._array import Array, Floats, as_real_array, to_host
+from npgm._array import Array, Floats, as_real_array, to_bools, to_host
+from npgm.proximal import Box
 
 Callback = Callable[..., Any]
 
@@ -32,12 +33,15 @@ class Objective:
         fun, jac, args: as `npgm.minimize` takes them.
         x0: the start, of shape (n1, n2, ...), or (runs, n1, ...) if ``batch``.
         batch: whether the first axis of ``x0`` counts independent runs.
+        box: bounds, onto which the start is projected, and outside of which no difference is taken.
 
     Raises:
         TypeError, ValueError: if an argument is not what `npgm.minimize` accepts.
     """
 
-    def __init__(self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...], x0: Array, batch: bool) -> None:
+    def __init__(
+        self, fun: Callable[..., Any], jac: Any, args: tuple[Any, ...], x0: Array, batch: bool, box: Box | None = None
+    ) -> None:
         if not callable(fun):
             raise TypeError(f"fun must be callable, not {fun!r}")
         self.scheme = _scheme(jac)
@@ -56,6 +60,15 @@ class Objective:
         self.x0: Array = self.xp.asarray(self.xp.reshape(x0, (self.runs, -1)), copy=True)
         if not bool(self.xp.all(self.xp.isfinite(self.x0))):
             raise NotFiniteError("x0 must be finite, but holds NaN or infinity")
+        self.projected = np.zeros(self.runs, dtype=np.bool_)
+        """Which starts were outside of the bounds."""
+        self.box = box
+        if box is not None:
+            given = self.x0
+            points = self.xp.reshape(given, (self.runs, *self.point_shape))
+            inside = box.prox(points, 1.0, tuple(range(1, points.ndim)))
+            self.x0 = self.xp.reshape(inside, (self.runs, -1))
+            self.projected = to_bools(self.xp.any(self.x0 != given, axis=-1))
         self.nfev = self.njev = 0
         self.errors = np.geterr()
 
@@ -103,7 +116,10 @@ class Objective:
             return self.fun(x.reshape(self.shape), *self.args)
 
         f = float(np.asarray(value).item())
-        grad: Floats = approx_derivative(flat, np.ravel(point), method=self.scheme, f0=np.atleast_1d(f))
+        ends = (-np.inf, np.inf) if self.box is None else (self.box.lower, self.box.upper)
+        # in the dtype of the point, which could lie outside else
+        limits: Any = [np.broadcast_to(end, self.shape).astype(point.dtype).ravel() for end in ends]
+        grad: Floats = approx_derivative(flat, np.ravel(point), method=self.scheme, f0=np.atleast_1d(f), bounds=limits)
         return grad.reshape(self.shape)
 
     def at(self, x: Array) -> tuple[Floats, Array]:

@@ -14,8 +14,8 @@ from npgm.solvers.objective import Objective
 SHRINKS = 0.99
 """Progress is an f that fell by more than rounding, or a ‖∇f‖ below this share of the least so far."""
 PATIENCE = 50
-"""After so many iterations without progress a run is asked whether any is possible; it rests if half of all, and so many,
-brought none."""
+"""After so many iterations without progress a run is asked whether any is possible. It rests where so many, and half of
+all, brought none."""
 LEFT = 16.0
 """A gradient is what rounding leaves if it is at most so many times what the least move of the point makes of it."""
 _FAR = 1e-6
@@ -33,7 +33,7 @@ class Progress:
         self.least_norm = iterate.grad_norm.copy()
 
     def record(self, k: int) -> Bools | None:
-        """Take note of iteration ``k``; return the runs that made no progress in the last ones, None if that is early."""
+        """Take note of iteration ``k``; return the runs to ask whether progress is possible, None if there are none."""
         iterate, f, least = self.iterate, self.iterate.f, self.f
         if f.size == 1:
             return self._record_one(k, float(f[0]), float(least[0]), float(iterate.grad_norm[0]))
@@ -80,7 +80,7 @@ class Progress:
         return to_bools(self.objective.xp.all(self.iterate.x == self.iterate.last_x, axis=-1))
 
     def exhausted(self) -> Bools:
-        """Return where f is as low as rounding lets it be, and the gradient what rounding leaves; takes an evaluation."""
+        """Return where f is as low, and ∇f as small, as rounding lets them be; takes an evaluation."""
         objective, iterate, xp = self.objective, self.iterate, self.objective.xp
         x, f, grad_norm = iterate.x, iterate.f, iterate.grad_norm
         size = to_host(norm(xp, x, axis=-1)[:, 0])

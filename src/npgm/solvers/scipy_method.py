@@ -37,7 +37,7 @@ class ScipyMethod:
     warns where that is no success. A start at which something is not finite is none, but raises nothing.
 
     Raises:
-        ValueError: if bounds or constraints are given.
+        ValueError: if constraints are given, or bounds to a method other than `npgm.solvers.proximal`.
     """
 
     key: str
@@ -56,8 +56,8 @@ class ScipyMethod:
         callback: Any = None,
         **options: Any,
     ) -> OptimizeResult:
-        if bounds is not None or (constraints is not None and constraints != () and constraints != []):
-            raise ValueError(f"method {self.key!r} does not take bounds or constraints")
+        if constraints is not None and constraints != () and constraints != []:
+            raise ValueError(f"method {self.key!r} does not take constraints")
         if hess is not None or hessp is not None:
             warnings.warn(f"Method {self.key} does not use Hessian information", RuntimeWarning, stacklevel=3)
         display = bool(options.pop("disp", False))
@@ -69,13 +69,12 @@ class ScipyMethod:
                 stacklevel=3,
             )
         known = {name: value for name, value in options.items() if name in accepted}
+        known |= {"jac": _at_a_copy(jac), "method": self.key, "callback": callback, "bounds": bounds}
         if not isinstance(known.get("maxiter", 0), int):  # SciPy's methods accept any number, and None for the default
             maxiter = known.pop("maxiter")
             known |= {} if maxiter is None else {"maxiter": int(min(maxiter, sys.maxsize))}
         try:
-            result = minimize(
-                _at_a_copy(fun), x0, args, jac=_at_a_copy(jac), method=self.key, callback=callback, **known
-            )
+            result = minimize(_at_a_copy(fun), x0, args, **known)
         except NotFiniteError as error:
             result = OptimizeResult(
                 x=np.asarray(x0), fun=math.nan, jac=np.full(np.shape(x0), math.nan), nit=0, nfev=1, njev=1,

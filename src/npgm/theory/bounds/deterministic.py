@@ -68,8 +68,9 @@ def theorem_2_2_variable(
 ) -> Bound:
     """Theorem 2.2 with stepsizes that vary, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
 
-    For β > 0 the stepsizes must not increase. It needs no L: only that each step passed the descent test f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L
-    passes. The bound is on the mean of S_0..S_k with the weights γ_0..γ_k.
+    For β > 0 the stepsizes must not increase. It needs no L: only that each step passed the descent test f(x - γm) <=
+    f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L passes. The bound is on the mean of S_0..S_k with the weights
+    γ_0..γ_k.
 
     Args:
         reference: φ.
