@@ -220,10 +220,8 @@ class AutoOptions:
     cosine: float
     least_degree: float
     largest_degree: float
-    convex: float
-    bent: float
     budget: float
-    fitting: float
+    calmed: float
     sharper: float
     rejections: float
 

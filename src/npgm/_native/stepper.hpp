@@ -71,8 +71,8 @@ struct AutoOptions {
     std::size_t window = 1, memory = 1;
     double curved = 0, straight = 0;
     double armijo = 0, steep = 0, longer = 0, last = 0, shortest = 0, longest = 0, stretch = 0;
-    double cosine = 0, least_degree = 0, largest_degree = 0, convex = 0, bent = 0;
-    double budget = 0, fitting = 0, sharper = 0, rejections = 0;
+    double cosine = 0, least_degree = 0, largest_degree = 0;
+    double budget = 0, calmed = 0, sharper = 0, rejections = 0;
 };
 std::unique_ptr<Stepper> automatic(Shape, AutoOptions const&);
 

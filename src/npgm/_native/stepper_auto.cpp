@@ -52,7 +52,6 @@ struct Measured {
     bool convex(double cosine) const { return product > cosine * step_norm * change_norm; }
     // npgm.solvers.methods.auto.growth
     double bend() const { return 12.0 * (slope + 0.5 * product - change); }
-    bool fits(AutoOptions const& o) const { return convex(o.convex) && std::abs(bend()) <= o.bent * product; }
     double degree(double size) const { return 2.0 - bend() / product * (size / one_if_zero(step_norm)); }
 };
 
@@ -270,17 +269,16 @@ private:
         if (newtons) {
             if (!(trial.finite && trial.secant() > limit) && line.rejections < o.rejections) return;
             newtons = false;
-            steps = fitting = momentum = 0.0;
+            steps = momentum = 0.0;
             if (std::isfinite(scale / curvature)) lr = scale / curvature;
             std::fill(last.begin(), last.end(), T(0));
             window.fill(f);
             return;
         }
-        fitting = taken && trial.fits(o) ? fitting + 1.0 : 0.0;
         double const degree = trial.degree(distance);
         bool const quartic = aligned && trial.product > 0.0 && degree > o.least_degree && degree < o.largest_degree;
-        bool const known = fitting >= o.fitting || steps >= std::min(o.budget, double(size));
-        if (taken && (known || (opens && !quartic))) {
+        bool const ends = steps >= std::min(o.budget, double(size)) * (calmed ? o.calmed : 1.0);
+        if (taken && (ends || (opens && !quartic))) {
             newtons = true;
             limit = opens ? infinity : o.sharper * curvature;
             line.start(trial.step_norm);
@@ -295,7 +293,7 @@ private:
     Line line;
     Record window;
     double scale = 0.0, straight = 0.0, distance = 0.0, lr = 0.0, momentum = 0.0, measure = 0.0;
-    double curvature = 0.0, sharpest = 0.0, steps = 0.0, fitting = 0.0, limit = infinity;
+    double curvature = 0.0, sharpest = 0.0, steps = 0.0, limit = infinity;
     bool newtons = false, opening = true, aligned = false, calmed = false;
 };
 

@@ -116,10 +116,8 @@ void bind_steppers(nb::module_& m) {
         .def_rw("cosine", &AutoOptions::cosine)
         .def_rw("least_degree", &AutoOptions::least_degree)
         .def_rw("largest_degree", &AutoOptions::largest_degree)
-        .def_rw("convex", &AutoOptions::convex)
-        .def_rw("bent", &AutoOptions::bent)
         .def_rw("budget", &AutoOptions::budget)
-        .def_rw("fitting", &AutoOptions::fitting)
+        .def_rw("calmed", &AutoOptions::calmed)
         .def_rw("sharper", &AutoOptions::sharper)
         .def_rw("rejections", &AutoOptions::rejections);
     m.def(

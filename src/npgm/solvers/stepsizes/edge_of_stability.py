@@ -25,7 +25,7 @@ class State(NamedTuple):
     window: Array
 
 
-FIRST = 0.03
+FIRST = 0.1
 """The length of the first step over ‖x⁰‖."""
 SATURATED = 100.0
 """Where ∇f has become so much larger than λ that ‖u‖ is less than this share of κ‖∇f‖, steps with γ = 1/(κL) would be

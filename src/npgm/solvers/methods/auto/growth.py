@@ -8,9 +8,6 @@ from npgm.solvers.trial import Trial, dot
 COSINE, DEGREES = 0.8, (3.0, 5.0)
 """f grows like a quartic where ∇f and x are at most this far apart, by the cosine of their angle, and the degree is
 between these."""
-CONVEX, BENT = 0.05, 0.5
-"""A step fits the quadratic model where the cosine of the angle between p and Δ∇f exceeds the first number, and the
-curvature changes by less than the second share of it."""
 
 
 def bend(xp: Namespace, trial: Trial) -> Array:
@@ -30,8 +27,3 @@ def is_quartic(xp: Namespace, trial: Trial) -> Array:
     degree = 2.0 - bend(xp, trial) / curvature * (size / one_if_zero(xp, trial.step_norm))
     return aligned & (trial.product > 0.0) & (degree > DEGREES[0]) & (degree < DEGREES[1])
 
-
-def fits(xp: Namespace, trial: Trial) -> Array:
-    """Return whether a quadratic model of f holds along the step."""
-    convex = trial.product > CONVEX * trial.step_norm * trial.change_norm
-    return convex & (xp.abs(bend(xp, trial)) <= BENT * trial.product)

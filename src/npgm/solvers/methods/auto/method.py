@@ -37,16 +37,13 @@ class State(NamedTuple):
     """Whether no step has been taken: boolean."""
     steps: Array
     """Evaluations since the heavy ball began."""
-    fitting: Array
-    """The last steps of the heavy ball, in a row, along which a quadratic model of f holds."""
     limit: Array
     """The secant above which quasi-Newton steps end."""
 
 
-BUDGET = 100
-"""The heavy ball ends with the first step that is taken after so many evaluations, or as many as there are variables,"""
-FITTING = 5
-"""or after so many steps in a row along which a quadratic model of f holds."""
+BUDGET, CALMED = 150, 2
+"""The heavy ball ends with the first step that is taken after so many evaluations, or as many as there are variables; so
+many times as many where the curvature has fallen far."""
 SHARPER, REJECTIONS = 1.2, 8
 """Quasi-Newton steps end where a secant exceeds by this factor the curvature at which the heavy ball ended, or after so
 many rejections in a row."""
@@ -137,7 +134,6 @@ class Auto(Method):
             newtons=never,
             opening=~never,
             steps=zero,
-            fitting=zero,
             limit=zero + xp.inf,
         )
 
@@ -166,9 +162,9 @@ class Auto(Method):
 
         balled = taken & ~newtons
         steps = state.steps + 1.0
-        fitting = xp.where(balled & growth.fits(xp, trial), state.fitting + 1.0, xp.zeros_like(steps))
-        known = (fitting >= FITTING) | (steps >= min(BUDGET, here.x.shape[-1]))
-        onwards = balled & (known | (state.opening & ~growth.is_quartic(xp, trial)))
+        zero = xp.zeros_like(steps)
+        budget = min(BUDGET, here.x.shape[-1]) * xp.where(self.rule.calmed(search.rule), CALMED + zero, 1.0 + zero)
+        onwards = balled & ((steps >= budget) | (state.opening & ~growth.is_quartic(xp, trial)))
         sharper = trial.finite & (trial.curvature(xp) > state.limit)
         back = newtons & (sharper | (line.rejections >= REJECTIONS))
 
@@ -177,7 +173,6 @@ class Auto(Method):
         f = xp.where(taken, there.f, here.f)
         rule = self.rule.restart(xp, back, f, self.preconditioned, search.along, rule)
         fresh = self.line.init(trial.step_norm)
-        zero = xp.zeros_like(steps)
         return taken, State(
             search=heavy._replace(rule=rule, last=select(xp, back, xp.zeros_like(heavy.last), heavy.last)),
             newton=self.newton.learn(xp, trial, taken & curved, state.newton),
@@ -185,7 +180,6 @@ class Auto(Method):
             newtons=(newtons & ~back) | onwards,
             opening=state.opening & ~taken,
             steps=xp.where(back, zero, steps),
-            fitting=xp.where(back, zero, fitting),
             limit=xp.where(onwards, xp.where(state.opening, zero + xp.inf, SHARPER * rule.curvature), state.limit),
         )
 
@@ -208,10 +202,8 @@ def numbers() -> dict[str, float]:
         "cosine": growth.COSINE,
         "least_degree": growth.DEGREES[0],
         "largest_degree": growth.DEGREES[1],
-        "convex": growth.CONVEX,
-        "bent": growth.BENT,
         "budget": BUDGET,
-        "fitting": FITTING,
+        "calmed": CALMED,
         "sharper": SHARPER,
         "rejections": REJECTIONS,
     }
