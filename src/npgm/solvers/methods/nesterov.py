@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, Point, register
-from npgm.solvers.trial import dot
+from npgm.solvers.method import Method, register
+from npgm.solvers.point import Point, dot
 
 
 class State(NamedTuple):
