@@ -149,7 +149,7 @@ class NativeIterate:
         value, grad = self.objective(place.x)
         place.f[...] = value
         place.grad[...] = grad
-        self.least = self.stepper.measure(place.grad_address, place.f_address, place.grad_norm_address)
+        self.least = self.stepper.write_norms(place.grad_address, place.f_address, place.grad_norm_address)
 
 
 class _Place:
