@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms, select
+from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
 from npgm.solvers.directions.base import Direction
 from npgm.solvers.method import Point
-from npgm.solvers.trial import Trial, dot
+from npgm.solvers.trial import Trial
 
 
 class Pair(NamedTuple):

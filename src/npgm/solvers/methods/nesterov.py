@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace
+from npgm._array import Array, Namespace, dot
 from npgm.solvers.method import Method, Point, register
-from npgm.solvers.trial import dot
 
 
 class State(NamedTuple):
