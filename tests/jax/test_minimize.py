@@ -184,7 +184,7 @@ def test_forward_derivatives_are_those_of_differences(method):
         return npgm.jax.minimize(fun, jnp.array([3.0, -1.0]), (a,), method=method, maxiter=12, tol=0.0, **options).x
 
     difference = (x(1.3 + 1e-6) - x(1.3 - 1e-6)) / 2e-6
-    np.testing.assert_allclose(jax.jacfwd(x)(1.3), difference, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(jax.jacfwd(x)(1.3), difference, rtol=1e-3, atol=1e-6)
 
 
 def test_the_stepsize_may_be_traced():
