@@ -388,7 +388,10 @@ def stored(phi: Reference | str) -> dict[str, Any]:
     if not isinstance(phi, Reference):
         raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
     if registry.get(phi.kernel.key) is not type(phi.kernel):
-        raise ValueError(f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register")
+        raise ValueError(
+            f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register, "
+            f"and call that with {type(phi.kernel).__name__} in a worker that received it from the main program"
+        )
     parameters = {entry.name: getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)}  # type: ignore[arg-type]
     return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
 
