@@ -70,6 +70,8 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
             "torch.sparse_coo for gradients"
         )
+    if parameter.is_conj():
+        return "is a view that conjugates; give the optimizer its `resolve_conj()`"
     if group["fused"] and gradient.layout != torch.strided:
         return "has a sparse gradient, which `fused=True` does not support"
     if group["differentiable"] and norms.is_dtensor(parameter):
@@ -96,6 +98,7 @@ def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:
     names, parameters, gradients = zip(*watched, strict=True)
     largest = [single.largest_of(local(p, g, None)[1]) for p, g in zip(parameters, gradients, strict=True)]
     whole = norms.over_shards([Norm(m, m) for m in largest], [norms.shard_groups(p) for p in parameters])
-    finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite().tolist()
-    if not all(finite):
-        raise RuntimeError(f"the gradient of {names[finite.index(False)]} holds NaN or infinity, and nonfinite='raise'")
+    finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite()
+    if not finite.all():  # once, since a wrapper subclass has no `tolist`
+        name = next(name for name, is_finite in zip(names, finite, strict=True) if not is_finite)
+        raise RuntimeError(f"the gradient of {name} holds NaN or infinity, and nonfinite='raise'")

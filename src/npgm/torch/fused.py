@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from npgm import _native
 from npgm.references import Isotropic, Reference, Separable
@@ -109,7 +110,7 @@ def missing(device: torch.device) -> str | None:
 def accepts_parameter(parameter: Tensor) -> bool:
     """Whether there is a fused step for tensors such as ``parameter``, a view of real numbers where it is complex."""
     return (
-        type(parameter) in PLAIN
+        has_memory(parameter)
         and parameter.device.type in KERNELS
         and parameter.layout == torch.strided
         and parameter.dtype in DTYPES
@@ -122,7 +123,7 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
     if not accepts_parameter(parameter):
         return False
     others = [gradient] if buffer is None else [gradient, buffer]
-    if any(type(t) not in PLAIN or t.layout != torch.strided or t.device != parameter.device for t in others):
+    if any(t.layout != torch.strided or t.device != parameter.device or not has_memory(t) for t in others):
         return False
     stored = (parameter.dtype, working_dtype(parameter.dtype))
     if gradient.dtype != parameter.dtype or (buffer is not None and buffer.dtype not in stored):
@@ -136,6 +137,21 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
         return False
     # what shares memory with its own gradient is for a loop; tensors of a graph have no memory
     return not any(share_memory(a, b) for a, b in itertools.combinations([parameter, *others], 2))
+
+
+def is_direct() -> bool:
+    """Whether what is done may be done without the dispatcher of torch: it is neither traced nor recorded."""
+    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether the entries of a strided tensor are what its memory holds, or will be where a graph is traced.
+
+    The views that negate, zeros that are only implied, and the wrappers of functionalization are of a plain type.
+    """
+    if type(tensor) not in PLAIN or tensor.is_neg():
+        return False
+    return torch.compiler.is_compiling() or tensor.is_meta or not tensor.numel() or tensor.data_ptr() != 0
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:

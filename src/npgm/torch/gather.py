@@ -108,7 +108,7 @@ def gather(
     if use_foreach is None:
         _, use_foreach = _default_to_fused_or_foreach(list(parameters), options.differentiable)
     use_foreach = use_foreach and isinstance(options.phi, Isotropic | Separable)
-    is_spectral = isinstance(options.phi, Spectral)
+    is_spectral = isinstance(options.phi, Spectral) and not options.differentiable
     members: defaultdict[Any, list[_Local]] = defaultdict(list)
     places: defaultdict[Any, list[int]] = defaultdict(list)
     for i, (parameter, gradient, buffer) in enumerate(zip(parameters, gradients, buffers, strict=True)):

@@ -298,9 +298,9 @@ class Options:
         return self.lr if self.multiple == 1.0 else self.lr * self.multiple
 
     def with_lr(self, lr: float | Tensor) -> Options:
-        """Return the same with another stepsize."""
+        """Return the same with another stepsize, or raise if it is not accepted."""
         result = copy.copy(self)
-        object.__setattr__(result, "lr", lr)
+        object.__setattr__(result, "lr", _lr("lr", lr))
         return result
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from npgm import _native
 from npgm.torch import fused
@@ -32,11 +31,6 @@ _EXCHANGE = (
 )
 
 
-def is_direct() -> bool:
-    """Whether the native module may be called without the dispatcher of torch: neither traced nor recorded."""
-    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
-
-
 def whole(
     options: Options, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]
 ) -> _core.Tensors | None:
@@ -44,7 +38,7 @@ def whole(
 
     Then they are supported, too, and finding that out takes less time than looking at each.
     """
-    return tensors(parameters, gradients, momentum) if options.native and parameters and is_direct() else None
+    return tensors(parameters, gradients, momentum) if options.native and parameters and fused.is_direct() else None
 
 
 def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors | None:
@@ -59,8 +53,7 @@ def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Te
     dtypes = {(p.dtype, None if m is None else m.dtype) for p, m in zip(parameters, buffers, strict=True)}
     if len(dtypes) != 1 or not all(map(fused.accepts_tensors, parameters, gradients, buffers)):
         return None
-    # the dispatcher would do what is still to be negated
-    if not parameters[0].is_cpu or any(map(Tensor.is_neg, [*parameters, *gradients, *momentum])):
+    if not parameters[0].is_cpu:
         return None
     return addresses(parameters, gradients, momentum)
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from npgm import _training
+from npgm.references import Spectral
 from npgm.torch.norms import Norm, divisor, working_dtype
 
 if TYPE_CHECKING:
@@ -37,17 +39,19 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
         if mean is not buffer:
             buffer.copy_(mean)
-        u = mean
+        if batch.options.nesterov:
+            u = u.lerp(mean, batch.options.momentum)
+        else:  # autograd keeps it, and the next step changes it
+            u = mean.clone() if batch.options.differentiable else mean
     if rule.before:
         u = held(_direction(batch, u, factor), keep)
-    elif batch.options.differentiable and batch.momentum:
-        u = u.clone()  # the buffer changes in the next step
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
     lr = rate(batch, u, keep)
     x = wide(parameter, u.dtype)
     if rule.decoupled_decay:
-        x.mul_(1.0 - lr * rule.decoupled_decay)
+        left = 1.0 - lr * rule.decoupled_decay
+        x.copy_(x.clone() * left) if batch.options.differentiable else x.mul_(left)  # autograd keeps what it multiplies
     if isinstance(lr, Tensor):
         x.sub_(u * lr)
     else:
@@ -75,8 +79,19 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
         return y * factor.reshape(())  # type: ignore[union-attr]
     if factor is not None:
         y = cut_off(y / factor.reshape(()), y.isinf())
-    u: Tensor = batch.options.phi.precondition(y)
-    return u
+    phi = batch.options.phi
+    view = as_matrix(y, batch.options.matrix_form) if isinstance(phi, Spectral) else y
+    u: Tensor = phi.precondition(view)
+    if batch.options.adjust is not None:
+        u = u * _training.adjustment(batch.options.adjust, *u.shape[-2:])
+    return u.reshape(y.shape)
+
+
+def as_matrix(y: Tensor, form: str) -> Tensor:
+    """Return a view of shape (..., rows, columns): a vector is one column."""
+    if y.ndim < 2:
+        return y.reshape(-1, 1)
+    return y if form == "stack" else y.flatten(1)
 
 
 def working(batch: Batch) -> torch.dtype:
