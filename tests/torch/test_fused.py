@@ -454,8 +454,8 @@ def test_autograd_knows_that_the_parameters_have_changed():
 def test_the_operators_meet_the_contract_of_torch(before):
     params, gradients, momentum = ([torch.randn(4), torch.randn(2, 3)] for _ in range(3))
     rule = Rule("pow", (4.0,), False, True, before, 2.0, 0.9, 0.1, 0.0, True)
-    assert Rule.decode(*rule.encode()) == rule
-    told = dict(zip(("phi", "rule"), rule.encode(), strict=True))
+    told = rule.arguments()
+    assert Rule.of_arguments(**told) == rule
     torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), told)
     lr = torch.tensor(0.1, dtype=torch.float64)
     torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), told)

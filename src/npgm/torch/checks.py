@@ -70,7 +70,7 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
             "torch.sparse_coo for gradients"
         )
-    if parameter.is_conj():
+    if not torch.compiler.is_compiling() and parameter.is_conj():
         return "is a view that conjugates; give the optimizer its `resolve_conj()`"
     if group["fused"] and gradient.layout != torch.strided:
         return "has a sparse gradient, which `fused=True` does not support"

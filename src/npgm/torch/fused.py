@@ -22,7 +22,6 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 from npgm import _native
 from npgm.references import Isotropic, Reference, Separable
 from npgm.torch.norms import Norm, working_dtype
-from npgm.torch.options import Rule
 
 if TYPE_CHECKING:
     from npgm.torch.gather import Batch
@@ -149,9 +148,9 @@ def has_memory(tensor: Tensor) -> bool:
 
     The views that negate, zeros that are only implied, and the wrappers of functionalization are of a plain type.
     """
-    if type(tensor) not in PLAIN or tensor.is_neg():
-        return False
-    return torch.compiler.is_compiling() or tensor.is_meta or not tensor.numel() or tensor.data_ptr() != 0
+    if type(tensor) not in PLAIN or torch.compiler.is_compiling():
+        return type(tensor) in PLAIN
+    return not tensor.is_neg() and (tensor.is_meta or not tensor.numel() or tensor.data_ptr() != 0)
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:
@@ -180,47 +179,38 @@ def is_dense(tensor: Tensor) -> bool:
     return True
 
 
+_RULE = "*, Tensor numbers, str key, float[] parameters, bool isotropic, bool per_tensor, bool before, bool maximize"
+"""See `Rule.arguments`."""
+
 # The tables of addresses outlive a step, which the pools of memory that `torch.compile` makes for CUDA graphs do not
 # allow; in graphs of the user's own each step has its own.
 torch.library.define(
     "npgm::measure",
-    "(Tensor[] parameters, Tensor[] gradients, Tensor[] momentum, Tensor? grad_scale, *, str phi, float[] rule)"
-    " -> Tensor",
+    f"(Tensor[] points, Tensor[] gradients, Tensor[] averages, Tensor? grad_scale, {_RULE}) -> Tensor",
     tags=torch.Tag.cudagraph_unsafe,
 )
 torch.library.define(
     "npgm::move_",
-    "(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] momentum, Tensor? factors, Tensor lr,"
-    " Tensor? grad_scale, Tensor? keep, *, str phi, float[] rule) -> ()",
+    "(Tensor(a!)[] points, Tensor[] gradients, Tensor(b!)[] averages, Tensor? factors, Tensor lr, Tensor? grad_scale,"
+    f" Tensor? keep, {_RULE}) -> ()",
     tags=torch.Tag.cudagraph_unsafe,
 )
 
 
 @torch.library.register_fake("npgm::measure")  # type: ignore[untyped-decorator]
-def _(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    grad_scale: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
-) -> Tensor:
-    vectors = len(gradients) if Rule.decode(phi, rule).per_tensor else 1
-    return gradients[0].new_empty((2, vectors), dtype=torch.float64)
+def _(points: object, gradients: list[Tensor], *args: object, per_tensor: bool, **rule: object) -> Tensor:
+    return gradients[0].new_empty((2, len(gradients) if per_tensor else 1), dtype=torch.float64)
 
 
 @torch.library.register_fake("npgm::move_")  # type: ignore[untyped-decorator]
-def _(*args: object, **kwargs: object) -> None:
+def _(*args: object, **rule: object) -> None:
     return None
 
 
 def measure(batch: Batch) -> Norm:
     """Measure by the operator for the device."""
-    phi, rule = batch.options.rule.encode()
-    result = torch.ops.npgm.measure(
-        batch.parameters, batch.gradients, batch.momentum, _on(batch, batch.grad_scale), phi=phi, rule=rule
-    )
+    tensors = (batch.parameters, batch.gradients, batch.momentum)
+    result = torch.ops.npgm.measure(*tensors, _on(batch, batch.grad_scale), **batch.options.rule.arguments())
     return Norm(result[0], result[1])
 
 
@@ -232,7 +222,6 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         lr = lr if lr.is_cpu else _on(batch, lr)
     # a product, since a float by itself would be compiled in as a constant
     lr = lr * torch.ones((), dtype=torch.float64, device=batch.parameters[0].device)
-    phi, rule = batch.options.rule.encode()
     torch.ops.npgm.move_(
         batch.parameters,
         batch.gradients,
@@ -241,8 +230,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         lr,
         _on(batch, batch.grad_scale),
         _on(batch, keep),
-        phi=phi,
-        rule=rule,
+        **batch.options.rule.arguments(),
     )
 
 

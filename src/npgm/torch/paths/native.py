@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -140,37 +140,29 @@ def _number(grad_scale: Tensor | None) -> float:
 def _rule(rule: Rule) -> _core.Rule:
     if rule.kernel not in _KERNELS:  # of an isotropic φ, whose factor comes from elsewhere
         rule = rule._replace(kernel="", parameters=())
-    result: _core.Rule = _native.core().Rule(*rule.encode())
+    result: _core.Rule = _native.core().Rule(**rule._asdict())
     return result
 
 
 def _measure_operator(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    grad_scale: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    points: list[Tensor], gradients: list[Tensor], averages: list[Tensor], grad_scale: Tensor | None, **rule: Any
 ) -> Tensor:
-    return _measure(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), grad_scale)
+    return _measure(addresses(points, gradients, averages), Rule.of_arguments(**rule), grad_scale)
 
 
 def _move_operator(
-    parameters: list[Tensor],
+    points: list[Tensor],
     gradients: list[Tensor],
-    momentum: list[Tensor],
+    averages: list[Tensor],
     factors: Tensor | None,
     lr: Tensor,
     grad_scale: Tensor | None,
     keep: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    **rule: Any,
 ) -> None:
     if keep is None or keep.item():
-        torch.autograd.graph.increment_version([*parameters, *momentum])
-        _move(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), factors, lr, grad_scale)
+        torch.autograd.graph.increment_version([*points, *averages])
+        _move(addresses(points, gradients, averages), Rule.of_arguments(**rule), factors, lr, grad_scale)
 
 
 torch.library.impl("npgm::measure", "CPU", _measure_operator)

@@ -57,8 +57,9 @@ def precondition(
     if is_direct():
         return _precondition(phi, matrices, relative, method, dtype)
     key, parameters = phi.kernel.key, [getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)]  # type: ignore[arg-type]
+    scale = phi.scale * torch.ones((), dtype=torch.float64, device="cpu")  # by a product a graph lets it vary
     result: list[Tensor] = torch.ops.npgm.spectral(
-        list(matrices), key, parameters, phi.scale, relative=relative, method=method, dtype=dtype
+        list(matrices), key, parameters, scale, relative=relative, method=method, dtype=dtype
     )
     return result
 
@@ -115,14 +116,14 @@ def _of_one_shape(phi: Spectral, y: Tensor, relative: float | None, method: str,
 # The decisions of `by_eigen` depend on values, which no graph has: one node of it is all matrices.
 torch.library.define(
     "npgm::spectral",
-    "(Tensor[] matrices, str kernel, float[] parameters, float scale, *, float? relative, str method,"
+    "(Tensor[] matrices, str key, float[] parameters, Tensor scale, *, float? relative, str method,"
     " ScalarType? dtype) -> Tensor[]",
 )
 
 
 @torch.library.impl("npgm::spectral", "CompositeExplicitAutograd")
-def _(matrices: list[Tensor], kernel: str, parameters: list[float], scale: float, **options: Any) -> list[Tensor]:
-    results = _precondition(Spectral(registry[kernel](*parameters), scale), matrices, **options)
+def _(matrices: list[Tensor], key: str, parameters: list[float], scale: Tensor, **options: Any) -> list[Tensor]:
+    results = _precondition(Spectral(registry[key](*parameters), scale.item()), matrices, **options)
     return [u.clone() for u in results]  # which are parts of one tensor, and those of an operator are not
 
 
