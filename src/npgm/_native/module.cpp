@@ -80,10 +80,10 @@ NB_MODULE(_core, m) {
             [](npgm::Rule* self, std::string_view kernel, std::vector<double> parameters, bool isotropic,
                bool per_tensor, bool before, double scale, double momentum, double coupled_decay,
                double decoupled_decay, bool maximize) {
-                std::optional<npgm::Map> map;
-                if (!kernel.empty()) map = npgm::find_kernel(kernel, parameters.size());
+                std::optional<npgm::UpdateKind> kind;
+                if (!kernel.empty()) kind = npgm::find_kernel(kernel, parameters.size());
                 new (self) npgm::Rule{
-                    .kernel = map,
+                    .kernel = kind,
                     .parameters = std::move(parameters),
                     .isotropic = isotropic,
                     .per_tensor = per_tensor,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from npgm.torch import fused, norms, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
 from npgm.torch.paths import single
 
-if TYPE_CHECKING:
-    from npgm.torch.optimizer import NPGM
 
-
-def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
+def refuse(optimizer: Optimizer, found_inf: Tensor | None) -> None:
     """Raise for gradients and states that are not supported, or not finite where that is to be an error."""
     refuse_kinds(optimizer)
     watched = [
@@ -29,7 +27,7 @@ def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
         _refuse_nonfinite(watched)
 
 
-def refuse_kinds(optimizer: NPGM) -> None:
+def refuse_kinds(optimizer: Optimizer) -> None:
     """Raise for what is not supported whatever its values."""
     flat = not torch.compiler.is_compiling() and sharding.is_flattened_by_caller()
     for i, group in enumerate(optimizer.param_groups):

@@ -1,9 +1,4 @@
-"""Fused steps: which φ and tensors have one, and the operators that take it.
-
-A fused step goes through all tensors of a dtype in one pass, each read and written once. It is two custom operators,
-which `torch.compile` keeps in its graph: on the CPU `npgm.torch.paths.native` takes them, on a CUDA device
-`npgm.torch.paths.triton`.
-"""
+"""Which φ and tensors have a fused step, which goes through all tensors of a dtype in one pass."""
 
 from __future__ import annotations
 
@@ -13,7 +8,6 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -21,10 +15,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from npgm import _native
 from npgm.references import Isotropic, Reference, Separable
-from npgm.torch.norms import Norm, working_dtype
-
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
+from npgm.torch.norms import working_dtype
 
 DTYPES = {
     dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -177,62 +168,3 @@ def is_dense(tensor: Tensor) -> bool:
                 return False
             expected *= size
     return True
-
-
-_RULE = "*, Tensor numbers, str key, float[] parameters, bool isotropic, bool per_tensor, bool before, bool maximize"
-"""See `Rule.arguments`."""
-
-# The tables of addresses outlive a step, which the pools of memory that `torch.compile` makes for CUDA graphs do not
-# allow; in graphs of the user's own each step has its own.
-torch.library.define(
-    "npgm::measure",
-    f"(Tensor[] points, Tensor[] gradients, Tensor[] averages, Tensor? grad_scale, {_RULE}) -> Tensor",
-    tags=torch.Tag.cudagraph_unsafe,
-)
-torch.library.define(
-    "npgm::move_",
-    "(Tensor(a!)[] points, Tensor[] gradients, Tensor(b!)[] averages, Tensor? factors, Tensor lr, Tensor? grad_scale,"
-    f" Tensor? keep, {_RULE}) -> ()",
-    tags=torch.Tag.cudagraph_unsafe,
-)
-
-
-@torch.library.register_fake("npgm::measure")  # type: ignore[untyped-decorator]
-def _(points: object, gradients: list[Tensor], *args: object, per_tensor: bool, **rule: object) -> Tensor:
-    return gradients[0].new_empty((2, len(gradients) if per_tensor else 1), dtype=torch.float64)
-
-
-@torch.library.register_fake("npgm::move_")  # type: ignore[untyped-decorator]
-def _(*args: object, **rule: object) -> None:
-    return None
-
-
-def measure(batch: Batch) -> Norm:
-    """Measure by the operator for the device."""
-    tensors = (batch.parameters, batch.gradients, batch.momentum)
-    result = torch.ops.npgm.measure(*tensors, _on(batch, batch.grad_scale), **batch.options.rule.arguments())
-    return Norm(result[0], result[1])
-
-
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """Move by the operator for the device."""
-    lr = batch.options.rate
-    if isinstance(lr, Tensor):
-        lr = lr.reshape(())
-        lr = lr if lr.is_cpu else _on(batch, lr)
-    # a product, since a float by itself would be compiled in as a constant
-    lr = lr * torch.ones((), dtype=torch.float64, device=batch.parameters[0].device)
-    torch.ops.npgm.move_(
-        batch.parameters,
-        batch.gradients,
-        batch.momentum,
-        factor,
-        lr,
-        _on(batch, batch.grad_scale),
-        _on(batch, keep),
-        **batch.options.rule.arguments(),
-    )
-
-
-def _on(batch: Batch, value: Any) -> Any:
-    return None if value is None else value.to(batch.parameters[0].device)

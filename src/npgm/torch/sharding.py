@@ -6,12 +6,12 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torch.optim import Optimizer
+
 from npgm.torch.options import has_norm, scope_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
-
-    from npgm.torch.optimizer import NPGM
 
 _ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 _WORKER = "torch.distributed.optim.optimizer"
@@ -20,7 +20,7 @@ _FLAT = ("deepspeed.runtime.zero.", "deepspeed.runtime.bf16_optimizer", "deepspe
 """The modules of DeepSpeed that put parts of flattened parameters in the place of the parameters."""
 
 
-def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
+def process_group_of_caller(optimizer: Optimizer) -> ProcessGroup | None:
     """Return the processes between which whoever makes the optimizer divides the parameters, if that is known.
 
     Those who divide them make the optimizer of each process with nothing but its part of the parameters, and say

@@ -15,20 +15,16 @@ from torch import Tensor
 
 from npgm import _native
 from npgm.torch import fused
+from npgm.torch.batch import Batch
 from npgm.torch.fused import DTYPES, PLAIN
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options, Rule
 
 if TYPE_CHECKING:
     from npgm._native import _core
-    from npgm.torch.gather import Batch
 
 _KERNELS = _native.kernels()
-_EXCHANGE = (
-    _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
-    if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
-    else None
-)
+_EXCHANGE: Any = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN) if _native.available() else None
 
 
 def whole(
@@ -38,24 +34,10 @@ def whole(
 
     Then they are supported, too, and finding that out takes less time than looking at each.
     """
-    return tensors(parameters, gradients, momentum) if options.native and parameters and fused.is_direct() else None
-
-
-def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors | None:
-    """Return tensors as the module takes them, or None if it does not take them together.
-
-    It holds the addresses of their memory: it is of use while they have it.
-    """
-    if _EXCHANGE is not None:
-        exchanged: _core.Tensors | None = _EXCHANGE.tensors(parameters, gradients, momentum)
-        return exchanged
-    buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
-    dtypes = {(p.dtype, None if m is None else m.dtype) for p, m in zip(parameters, buffers, strict=True)}
-    if len(dtypes) != 1 or not all(map(fused.accepts_tensors, parameters, gradients, buffers)):
+    if not (options.native and parameters and fused.is_direct()):
         return None
-    if not parameters[0].is_cpu:
-        return None
-    return addresses(parameters, gradients, momentum)
+    result: _core.Tensors | None = _EXCHANGE.tensors(parameters, gradients, momentum)
+    return result
 
 
 def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors:
@@ -97,17 +79,13 @@ def step(batches: Sequence[Batch]) -> float | None:
 
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
-    if batch.native is None:
-        return fused.measure(batch)
+    """See `npgm.torch.batch.Path`."""
     return Norm(*_measure(batch.native, batch.options.rule, batch.grad_scale))
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
-    if batch.native is None:
-        fused.move(batch, factor, keep)
-    elif keep is None or keep.item():
+    """See `npgm.torch.batch.Path`."""
+    if keep is None or keep.item():
         torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
         _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale)
 

@@ -5,21 +5,17 @@ What φ is given is computed anew each time that it is needed, so that no copy o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from npgm import _training
 from npgm.references import Spectral
+from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm, divisor, working_dtype
-
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
 
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     y = _gradient(batch)
     if batch.options.rule.before:
         y = wide(batch.momentum[0], y.dtype).lerp(y, 1.0 - batch.options.momentum)
@@ -29,7 +25,7 @@ def measure(batch: Batch) -> Norm:
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
     u = _gradient(batch)
     if not rule.before:

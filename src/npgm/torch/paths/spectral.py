@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from npgm import _training
+from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
 from npgm.torch.paths.single import as_matrix, held
 from npgm.torch.spectral import precondition
 
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
-
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     ys = foreach.gradients(batch)
     if batch.options.rule.before:
         ys = _ahead(batch, ys, foreach.next_average(batch, ys))
@@ -28,7 +26,7 @@ def measure(batch: Batch) -> Norm:
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
     us = [held(y, keep) for y in foreach.gradients(batch)]
     if not rule.before:

@@ -73,7 +73,7 @@ def move(
     keep: Tensor | None,
     **rule: Any,
 ) -> None:
-    """Move as `npgm.torch.gather.Path` says, with all numbers read on the device."""
+    """Move as `npgm.torch.batch.Path` says, with all numbers read on the device."""
     decoded = Rule.of_arguments(**rule)
     # what shares memory moves one after the other, as in a loop over the tensors
     shared = _overlap(_extents(points), _extents(gradients), _extents(momentum))
