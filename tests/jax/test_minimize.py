@@ -171,3 +171,36 @@ def test_what_is_not_accepted_is_named(changed, error, message):
 def test_refuses_a_function_with_proximal_steps():
     with pytest.raises(ValueError, match="takes no prox"):
         npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.L1(1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(set(npgm.solvers.registry) - {"proximal"}))
+def test_forward_derivatives_are_those_of_differences(method):
+    options = {"lr": 0.1} if npgm.solvers.registry[method].options()["lr"] is ... else {}
+    options |= {"max_step": 1.0} if method == "clipped_gd" else {}
+
+    def x(a):
+        fun = lambda x, a: jnp.sum(a * x**2 / 2 + x**4 / 40) + a * jnp.sum(x)  # noqa: E731
+        return npgm.jax.minimize(fun, jnp.array([3.0, -1.0]), (a,), method=method, maxiter=12, tol=0.0, **options).x
+
+    difference = (x(1.3 + 1e-6) - x(1.3 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jax.jacfwd(x)(1.3), difference, rtol=1e-3, atol=1e-6)
+
+
+def test_the_stepsize_may_be_traced():
+    fun = lambda x: jnp.sum(x**4 / 4 + x**2 / 2)  # noqa: E731
+    start = jnp.array([3.0, -1.0])
+
+    def solve(lr):
+        return npgm.jax.minimize(fun, start, lr=lr, momentum=0.5, maxiter=20, tol=0.0)
+
+    lrs = jnp.array([0.1, 0.2, 0.4])
+    many = jax.vmap(solve)(lrs)
+    for lr, x in zip(lrs, many.x, strict=True):
+        np.testing.assert_allclose(x, solve(float(lr)).x, rtol=1e-12)
+    difference = (solve(0.2 + 1e-6).x - solve(0.2 - 1e-6).x) / 2e-6
+    np.testing.assert_allclose(jax.jacfwd(lambda lr: solve(lr).x)(jnp.asarray(0.2)), difference, rtol=1e-5, atol=1e-9)
+    with pytest.raises(ValueError, match="lr must be positive"):
+        solve(jnp.asarray(-0.1))
+    with pytest.raises(ValueError, match="lr must be a number, not an array of shape"):
+        solve(lrs)

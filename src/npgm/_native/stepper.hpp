@@ -50,7 +50,7 @@ struct Shape {
 
 // φ = λ h(‖·‖), or λ Σ h, with λ = scale.
 struct Reference {
-    Map kernel;
+    UpdateKind kernel;
     std::vector<double> parameters;
     double scale;
     bool isotropic;

@@ -124,7 +124,7 @@ class Method(ABC):
 
 def build(key: str, options: dict[str, Any]) -> Method:
     """Build the solver ``key``, with errors that name the option at fault and what is accepted."""
-    cls = registry[_validate.choice("method", key, registry)]
+    cls = registry[_validate.choice("method", key, registry, hint=registry.hint)]
     accepted = cls.options()
     for name in options:
         if name not in accepted:

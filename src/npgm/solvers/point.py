@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm._array import Array, Namespace, dot, one_if_zero, row_norms
 
 
 class Point(NamedTuple):
@@ -59,8 +59,3 @@ class Trial:
     def slack(self, xp: Namespace) -> Array:
         """Return what rounding may have added to f."""
         return max(1e-12, 8.0 * float(xp.finfo(self.step.dtype).eps)) * xp.abs(self.here.f)
-
-
-def dot(xp: Namespace, a: Array, b: Array) -> Array:
-    """Return the inner products of the rows, of shape (runs, 1)."""
-    return xp.expand_dims(xp.vecdot(a, b, axis=-1), axis=-1)

@@ -64,5 +64,5 @@ def as_lr(value: Any) -> float | Stepsize:
     if isinstance(value, Stepsize):
         return value
     if isinstance(value, str):
-        return registry[_validate.choice("lr", value, registry)]()
+        return registry[_validate.choice("lr", value, registry, hint=registry.hint)]()
     return _validate.positive("lr", value)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms, select
-from npgm.solvers.point import Point, Trial, dot
+from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
+from npgm.solvers.point import Point, Trial
 
 
 class Pair(NamedTuple):
