@@ -1,6 +1,8 @@
 """Lets the site show what is made when npgm is imported, which its source does not show."""
 
 import inspect
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import griffe
@@ -8,9 +10,26 @@ import griffe
 import npgm.optax  # noqa: F401  which griffe would look for, and for all that it imports, in the folder of npgm alone
 from npgm.torch import NPGM
 
+_MARKED = re.compile(r"^>>> .*(?:\n.+)*|(?<=[φψh])\*", re.MULTILINE)
+
+
+def _as_markdown(docstring: str) -> str:
+    return _MARKED.sub(lambda found: r"\*" if found[0] == "*" else f"```pycon\n{found[0]}\n```", docstring)
+
+
+def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
+    yield parent
+    for member in parent.members.values():
+        if not isinstance(member, griffe.Alias):
+            yield from _objects(member)
+
 
 class Dynamic(griffe.Extension):
-    """Takes the docstring with the table of options, and the functions of `npgm.optax` with φ chosen, as they are."""
+    """Takes the docstring with the table of options, and the functions of `npgm.optax` with φ chosen, as they are.
+
+    In all docstrings examples become blocks of code, which Markdown would read as quotations, and the asterisk of a
+    conjugate, as in φ*, is escaped, which would begin emphasis.
+    """
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """See griffe."""
@@ -22,3 +41,6 @@ class Dynamic(griffe.Extension):
         inspected = griffe.inspect("npgm.optax", filepath=transformations.filepath)
         for name in ("ihgd", "shgd", "ngd", "sngd"):
             transformations.set_member(name, inspected[name])
+        for documented in _objects(pkg):
+            if documented.docstring:
+                documented.docstring.value = _as_markdown(documented.docstring.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 import array_api_compat
 import numpy as np
@@ -80,13 +80,14 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
 
     ``m`` is max|y|, so that neither a square nor a sum of squares overflows or underflows. It is 1 where y is
     zero or not finite, and at most an eighth of the largest number, lest 1/m be subnormal: XLA multiplies by it.
-    Differentiable at zero too, where ``q`` counts as constant.
+    Automatic differentiation takes ``m`` for a constant, and ``q`` too where y is zero.
     """
     # max and min, and a dot product below, where abs and squares would each allocate an array of the size of y
+    constant = stop_gradient(y)  # m q does not depend on m
     if 0 in y.shape:  # of no entries there is no largest, and the norm is zero
-        largest = xp.sum(y, axis=axis, keepdims=True)
+        largest = xp.sum(constant, axis=axis, keepdims=True)
     else:
-        largest = xp.maximum(xp.max(y, axis=axis, keepdims=True), -xp.min(y, axis=axis, keepdims=True))
+        largest = xp.maximum(xp.max(constant, axis=axis, keepdims=True), -xp.min(constant, axis=axis, keepdims=True))
     m = xp.clip(divisor(xp, largest), None, 0.125 * float(xp.finfo(y.dtype).max))
     z = y / m
     squares = _sum_of_squares(xp, z, axis)
@@ -103,7 +104,7 @@ def joint_norm(parts: Sequence[Array]) -> tuple[Array, Array]:
     """
     wide = [promote(part)[1] for part in parts]
     xp = array_api_compat.array_namespace(*wide)
-    dtype = xp.result_type(*wide)
+    dtype = max((part.dtype for part in wide), key=lambda dtype: xp.finfo(dtype).bits)
     pairs = [[xp.reshape(xp.astype(v, dtype), ()) for v in scaled_norm(xp, part)[1:]] for part in wide]
     # the m of a zero array is 1, which must not hide another array that is tiny
     ms = xp.stack([xp.where(q == 0, xp.zeros_like(m), m) for m, q in pairs])
@@ -118,13 +119,21 @@ def divisor(xp: Namespace, largest: Array) -> Array:
 
 
 def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:
-    with full_precision(z):
-        if axis is None:
-            flat = xp.reshape(z, (-1,))
-            return xp.reshape(xp.vecdot(flat, flat), (1,) * z.ndim)
-        if isinstance(axis, int):
-            return xp.expand_dims(xp.vecdot(z, z, axis=axis), axis=axis)
-        return xp.sum(z * z, axis=axis, keepdims=True)
+    if isinstance(axis, int):
+        return dot(xp, z, z, axis)
+    if axis is None and not array_api_compat.is_jax_array(z):
+        flat = xp.reshape(z, (-1,))
+        return xp.reshape(dot(xp, flat, flat), (1,) * z.ndim)
+    return xp.sum(z * z, axis=axis, keepdims=True)
+
+
+def dot(xp: Namespace, a: Array, b: Array, axis: int = -1) -> Array:
+    """Return the inner products over an axis, which is kept with size 1."""
+    # `vecdot` of JAX does not take what is sharded over that axis
+    if not isinstance(a, np.ndarray) and array_api_compat.is_jax_array(a):
+        return xp.sum(a * b, axis=axis, keepdims=True)
+    with full_precision(a):  # no array of products is allocated
+        return xp.expand_dims(xp.vecdot(a, b, axis=axis), axis=axis)
 
 
 def full_precision(x: Array) -> AbstractContextManager[Any]:
@@ -191,7 +200,8 @@ def divide(xp: Namespace, y: Array, scale: float) -> Array:
 
 def saturated_product(xp: Namespace, m: Array, q: Array) -> Array:
     """Return ``m q`` for nonnegative factors, cut off at the largest finite number where both are finite."""
-    bound = float(xp.finfo(q.dtype).max) / xp.clip(m, 1.0, None)
+    # a constant: its derivative would be near the largest number, and NaN in products with zero
+    bound = float(xp.finfo(q.dtype).max) / xp.clip(stop_gradient(m), 1.0, None)
     return m * xp.where(xp.isfinite(q), xp.minimum(q, bound), q)
 
 
@@ -225,6 +235,8 @@ def to_bools(x: Array) -> Bools:
 
 def stop_gradient(x: Array) -> Array:
     """Return ``x`` as a constant of automatic differentiation."""
+    if isinstance(x, np.ndarray):
+        return x
     if array_api_compat.is_torch_array(x):
         return x.detach()
     if array_api_compat.is_jax_array(x):
@@ -247,6 +259,36 @@ def axes_last(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, int, Callable
         return x, len(axes), lambda y: y
     back = tuple(order.index(i) for i in range(x.ndim))
     return xp.permute_dims(x, order), len(axes), lambda y: xp.permute_dims(y, back)
+
+
+def unsharded(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Array]]:
+    """Return an array with the whole of ``axes`` on each device, for what is not computed in parts, and the way back.
+
+    This concerns JAX's meshes with explicit axes alone; any other array is returned as it is.
+    """
+    spec = explicit_sharding(x)
+    if spec is None or all(spec[axis] is None for axis in axes):
+        return x, lambda y: y
+    whole = tuple(axis % x.ndim for axis in axes)
+    gathered = type(spec)(*(None if i in whole else name for i, name in enumerate(spec)))
+    return resharded(x, gathered), lambda y: resharded(y, spec)
+
+
+def explicit_sharding(x: Array) -> Any:
+    """Return how an array of JAX lies on a mesh with explicit axes; None if it does not."""
+    if isinstance(x, np.ndarray) or not array_api_compat.is_jax_array(x):
+        return None
+    import jax  # present, since x is one of its arrays
+
+    spec = getattr(getattr(jax.typeof(x), "sharding", None), "spec", None) if hasattr(jax, "typeof") else None
+    return spec if spec and any(axis is not None for axis in spec) else None
+
+
+def resharded(x: Array, spec: Any) -> Array:
+    """Return an array of JAX as it lies by `explicit_sharding`."""
+    import jax
+
+    return x if spec is None else cast(Any, jax.sharding).reshard(x, spec)
 
 
 def differentiable(

@@ -44,6 +44,13 @@ class Registry(MutableMapping[str, T], Generic[T]):
         self._discovered = False
         _all.append(self)
 
+    @property
+    def hint(self) -> str:
+        """What an error says to those who look in vain for an entry of their own."""
+        return (
+            f"a {self.kind} of your own is known in each process, or worker, that imports the module which registers it"
+        )
+
     def register(self, entry: E) -> E:
         """Enter a class under its ``key``; use it as a decorator.
 

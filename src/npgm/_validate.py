@@ -57,11 +57,11 @@ def count(name: str, value: Any, *, least: int = 0) -> int:
     return int(value)
 
 
-def choice(name: str, value: Any, accepted: Collection[str]) -> str:
-    """Return ``value`` if it is one of ``accepted``, or raise an error that lists them."""
+def choice(name: str, value: Any, accepted: Collection[str], *, hint: str = "") -> str:
+    """Return ``value`` if it is one of ``accepted``, or raise an error that lists them and ends in the ``hint``."""
     if isinstance(value, str) and value in accepted:
         return value
     accepted = sorted(accepted)
     if not isinstance(value, str):
         raise TypeError(f"{name} must be a string, one of {', '.join(accepted)}, not {value!r}")
-    raise ValueError(f"unknown {name} {value!r}; accepted: {', '.join(accepted)}")
+    raise ValueError(f"unknown {name} {value!r}; accepted: {', '.join(accepted)}{'; ' * bool(hint)}{hint}")

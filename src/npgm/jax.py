@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,10 +26,11 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from npgm import _validate
-from npgm._array import row_norms
+from npgm._array import explicit_sharding, resharded, row_norms
 from npgm.solvers import Method, Status
-from npgm.solvers.method import Point, chosen
-from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged, rounding
+from npgm.solvers.method import chosen
+from npgm.solvers.point import Point, rounding
+from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged
 
 __all__ = ["Result", "minimize"]
 
@@ -75,12 +77,21 @@ def minimize(
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
-            ``reference``, ``scale``.
+            ``reference``, ``scale``. A stepsize may be an array of JAX too, as under `jax.vmap` or `jax.jacfwd`.
 
     Raises:
         TypeError, ValueError: if an argument or option is not accepted. What is not finite raises nothing: ``status``
             tells.
     """
+    lr = options.get("lr")
+    if isinstance(lr, jax.Array):  # one compilation for all values
+        if jnp.shape(lr) != ():
+            raise ValueError(f"lr must be a number, not an array of shape {jnp.shape(lr)}; use vmap for several")
+        if not isinstance(lr, jax.core.Tracer):
+            _validate.positive("lr", float(lr))
+        options["lr"] = 1.0
+    else:
+        lr = None
     solver = chosen(method, options)
     if not solver.smooth:
         raise ValueError("npgm.jax.minimize takes no prox; npgm.minimize does, with JAX's arrays, too")
@@ -93,7 +104,7 @@ def minimize(
         maxiter = _validate.count("maxiter", maxiter)
     if not isinstance(tol, jax.Array):
         tol = _validate.nonnegative("tol", tol)
-    result: Result = _run(fun, solver, x0, args, maxiter, tol)
+    result: Result = _run(fun, solver, x0, args, maxiter, tol, lr)
     return result
 
 
@@ -124,11 +135,20 @@ _RUNNING = -1
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
-def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any) -> Result:
-    start, unravel = ravel_pytree(x0)
+def _run(
+    fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any, lr: jax.Array | None
+) -> Result:
+    start, unravelled = ravel_pytree(x0)
     leaves = jax.tree.leaves(x0)
     method = method.flattened(jnp.shape(leaves[0]) if len(leaves) == 1 else start.shape)
+    if lr is not None:
+        method = copy.copy(method)
+        _validate.assign(method, lr=lr.astype(start.dtype))
     value_and_grad = jax.value_and_grad(lambda x: fun(unravel(x), *args))
+
+    def unravel(x: jax.Array) -> Any:
+        return jax.tree.map(lambda leaf, like: resharded(leaf, explicit_sharding(like)), unravelled(x), x0)
+
     eps = float(jnp.finfo(start.dtype).eps)  # type: ignore[no-untyped-call]
 
     def at(x: jax.Array) -> Point:

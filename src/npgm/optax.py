@@ -21,7 +21,6 @@ what φ sees.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -32,7 +31,7 @@ import numpy as np
 import optax
 
 from npgm import _training, _validate
-from npgm._array import Array, scaled_norm
+from npgm._array import Array, joint_norm
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.references import reference as build
 
@@ -57,7 +56,6 @@ def scale_by_preconditioner(
     scope: str | None = None,
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
-    relative: float | None = None,
     adjust: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
@@ -79,8 +77,6 @@ def scale_by_preconditioner(
             for an isotropic φ, and ``"tensor"`` for any other, which it concerns only if ``scale="auto"``.
         relative_scale: κ > 0 of ``scale="auto"``.
         scale_decay: ρ in [0, 1), the decay of that running mean.
-        relative: of a spectral φ, ρ > 0 that makes λ of each matrix, in place of ``scale``, ρ times the root mean
-            square of its singular values.
         adjust: of a spectral φ, what multiplies ∇φ* of a matrix, whose last axis is the output's, as in flax:
             ``"aspect"``, √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
 
@@ -102,19 +98,14 @@ def scale_by_preconditioner(
     fixed = None if automatic or scale is None else _hyperparameter(_validate.positive, "scale", scale)
     relative_scale = _hyperparameter(_validate.positive, "relative_scale", relative_scale)
     scale_decay = _hyperparameter(_validate.fraction, "scale_decay", scale_decay)
-    for name, given in (("relative", relative), ("adjust", adjust)):
-        if given is not None and not isinstance(phi, Spectral):
-            raise ValueError(f"{name} is for spectral reference functions, not {phi!r}")
     if adjust is not None:
+        if not isinstance(phi, Spectral):
+            raise ValueError(f"adjust is for spectral reference functions, not {phi!r}")
         _validate.choice("adjust", adjust, _training.ADJUSTMENTS)
-    if relative is not None:
-        relative = _validate.positive("relative", relative)
-        if automatic:
-            raise ValueError("relative and scale='auto' each say what λ is; give one of them")
-    if isinstance(fixed, float) and relative is None:
-        phi, fixed = dataclasses.replace(phi, scale=fixed), None
-    elif automatic or relative is not None or fixed is not None:
-        phi = dataclasses.replace(phi, scale=1.0)  # of gradients that are divided by λ
+    if isinstance(fixed, float):
+        phi, fixed = phi.with_scale(fixed), None
+    elif automatic or fixed is not None:
+        phi = phi.with_scale(1.0)  # of gradients that are divided by λ
 
     def init(params: optax.Params) -> optax.OptState:
         if not automatic:
@@ -130,17 +121,12 @@ def scale_by_preconditioner(
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         leaves = [_real(leaf) for leaf in leaves]
-        if relative is not None:
-            new = [_relatively_preconditioned(phi, leaf, relative) for leaf in leaves]
-        else:
-            vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
-            scales = [fixed] * len(vectors)
-            if automatic:
-                state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
-                scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
-            new = [
-                u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)
-            ]
+        vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
+        scales = [fixed] * len(vectors)
+        if automatic:
+            state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
+            scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
+        new = [u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)]
         if adjust is not None:
             new = [u * jnp.asarray(_adjustment(adjust, u.shape), u.dtype) for u in new]
         return jax.tree.unflatten(structure, new), state
@@ -164,7 +150,6 @@ def npgm(
     scale_decay: jax.typing.ArrayLike = 0.99,
     lr_like: str = "paper",
     nesterov: bool = False,
-    relative: float | None = None,
     adjust: str | None = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
@@ -190,7 +175,7 @@ def npgm(
             gradients make its steps: x ← x - γ λ m / (h*''(0) (1-β)).
         nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
             that it averages.
-        relative, adjust: see `scale_by_preconditioner`.
+        adjust: see `scale_by_preconditioner`.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
@@ -218,7 +203,6 @@ def npgm(
         scope=scope,
         relative_scale=relative_scale,
         scale_decay=scale_decay,
-        relative=relative,
         adjust=adjust,
     )
     parts = [preconditioner]
@@ -233,7 +217,7 @@ def npgm(
                     phi,
                     phi.scale if scale is None else scale,
                     0.0 if momentum is None else momentum,
-                    follows=isinstance(scale, str) or relative is not None,
+                    follows=isinstance(scale, str),
                 )
             )
         )
@@ -269,7 +253,6 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         scale_decay: jax.typing.ArrayLike = 0.99,
         lr_like: str = "paper",
         nesterov: bool = False,
-        relative: float | None = None,
         adjust: str | None = None,
     ) -> optax.GradientTransformationExtraArgs:
         return npgm(
@@ -287,7 +270,6 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             scale_decay=scale_decay,
             lr_like=lr_like,
             nesterov=nesterov,
-            relative=relative,
             adjust=adjust,
         )
 
@@ -341,18 +323,8 @@ def _terms(phi: Reference, leaf: Array) -> int:
     return int(leaf.size) // max(1, *rows_and_columns, 1)
 
 
-def _relatively_preconditioned(phi: Reference, leaf: Array, relative: float) -> Array:
-    """Return ∇φ* of matrices over ``relative`` times the root mean square of the singular values of each."""
-    if leaf.size == 0:
-        return leaf
-    matrices = leaf.ndim > 1
-    z, _, size = scaled_norm(jnp, leaf.astype(_working_dtype(leaf)), (-2, -1) if matrices else None)
-    rms = size / math.sqrt(min(leaf.shape[-2:]) if matrices else 1)
-    return phi.precondition(z / (relative * jnp.where(rms > 0, rms, 1))).astype(leaf.dtype)
-
-
 def _adjustment(adjust: str, shape: tuple[int, ...]) -> float:
-    inputs, outputs = (*shape, 1)[:2] if len(shape) < 2 else shape[-2:]
+    inputs, outputs = (1, 1, *shape)[-2:]  # a vector has one input, as the column that it is in npgm.torch
     return _training.adjustment(adjust, outputs, inputs)
 
 
@@ -385,18 +357,9 @@ def _quotient(y: Array, scale: Any) -> Array:
 
 def _norm(vector: Sequence[Array]) -> tuple[Array, Array]:
     """Return (m, q) of shape (), in the widest dtype of the leaves, with ‖vector‖ = m q and ‖vector / m‖ = q."""
-    leaves = [leaf.astype(_working_dtype(leaf)) for leaf in vector if leaf.size > 0]
     dtype = _widest([leaf.dtype for leaf in vector])
-    if not leaves:
-        return jnp.ones((), dtype), jnp.zeros((), dtype)
-    norms = [scaled_norm(jnp, leaf)[1:] for leaf in leaves]
-    # the scale of a zero leaf is 1, which must not hide another leaf that is tiny
-    scales = jnp.stack([jnp.where(q == 0, jnp.zeros_like(m), m).astype(dtype).reshape(()) for m, q in norms])
-    largest = jnp.max(scales)
-    m = jnp.where(largest > 0, largest, jnp.ones_like(largest))
-    parts = scales / m * jnp.stack([q.astype(dtype).reshape(()) for _, q in norms])
-    _, rest, q = scaled_norm(jnp, parts)
-    return m, (rest * q).reshape(())
+    m, q = joint_norm([*vector, jnp.zeros(1, dtype)])
+    return m.astype(dtype), q.astype(dtype)
 
 
 def _real(leaf: Any) -> Array:
@@ -407,7 +370,7 @@ def _real(leaf: Any) -> Array:
 
 
 def _working_dtype(leaf: Any) -> Any:
-    return _widest([jnp.asarray(leaf).dtype])
+    return _widest([leaf.dtype if hasattr(leaf, "dtype") else jnp.asarray(leaf).dtype])
 
 
 def _widest(dtypes: Sequence[Any]) -> Any:

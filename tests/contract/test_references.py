@@ -203,6 +203,11 @@ def test_ngd_is_the_first_row_of_table_1():
     ("make", "error", "message"),
     [
         (lambda: npgm.reference("cosh"), ValueError, "unknown reference 'cosh'; accepted: isotropic-artanh"),
+        (
+            lambda: npgm.reference("isotropic-mine"),
+            ValueError,
+            "spectral-sqrt; a kernel of your own is known in each process",
+        ),
         (lambda: npgm.reference(3), TypeError, "reference must be a string"),
         (lambda: npgm.reference("isotropic-cosh", p=3.0), TypeError, "has no parameter 'p'"),
         (lambda: npgm.Isotropic(npgm.Cosh), TypeError, "kernel must be a kernel"),

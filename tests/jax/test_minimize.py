@@ -80,13 +80,13 @@ def test_under_vmap_each_run_is_its_own():
     def solve(start, strength):
         return npgm.jax.minimize(fun, start, args=(strength,), lr=0.1, momentum=0.5, tol=1e-6)
 
-    together = jax.jit(jax.vmap(solve))(starts, strengths)
-    assert together.nit[2] == 0
+    batch = jax.jit(jax.vmap(solve))(starts, strengths)
+    assert batch.nit[2] == 0
     for i, (start, strength) in enumerate(zip(starts, strengths, strict=True)):
         alone = solve(start, strength)
-        assert together.nit[i] == alone.nit
-        np.testing.assert_allclose(together.x[i], alone.x, rtol=1e-12, atol=1e-15)
-    assert together.success.all()
+        assert batch.nit[i] == alone.nit
+        np.testing.assert_allclose(batch.x[i], alone.x, rtol=1e-12, atol=1e-15)
+    assert batch.success.all()
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_spectral_reference_function_sees_a_matrix():
     np.testing.assert_allclose(got.x, want.x, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_not_finite_ends_a_run_at_the_last_point_that_was():
+def test_a_run_ends_at_the_last_finite_point():
     with np.errstate(over="ignore"):
         want = npgm.minimize(lambda x: (np.sum(x**4), 4 * x**3), START, method="gd", lr=1.0)
     got = npgm.jax.minimize(lambda x: jnp.sum(x**4), jnp.asarray(START), method="gd", lr=1.0)
@@ -171,3 +171,36 @@ def test_what_is_not_accepted_is_named(changed, error, message):
 def test_refuses_a_function_with_proximal_steps():
     with pytest.raises(ValueError, match="takes no prox"):
         npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.L1(1.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", sorted(set(npgm.solvers.registry) - {"proximal"}))
+def test_forward_derivatives_are_those_of_differences(method):
+    options = {"lr": 0.1} if npgm.solvers.registry[method].options()["lr"] is ... else {}
+    options |= {"max_step": 1.0} if method == "clipped_gd" else {}
+
+    def x(a):
+        fun = lambda x, a: jnp.sum(a * x**2 / 2 + x**4 / 40) + a * jnp.sum(x)  # noqa: E731
+        return npgm.jax.minimize(fun, jnp.array([3.0, -1.0]), (a,), method=method, maxiter=12, tol=0.0, **options).x
+
+    difference = (x(1.3 + 1e-6) - x(1.3 - 1e-6)) / 2e-6
+    np.testing.assert_allclose(jax.jacfwd(x)(1.3), difference, rtol=1e-3, atol=1e-6)
+
+
+def test_the_stepsize_may_be_traced():
+    fun = lambda x: jnp.sum(x**4 / 4 + x**2 / 2)  # noqa: E731
+    start = jnp.array([3.0, -1.0])
+
+    def solve(lr):
+        return npgm.jax.minimize(fun, start, lr=lr, momentum=0.5, maxiter=20, tol=0.0)
+
+    lrs = jnp.array([0.1, 0.2, 0.4])
+    many = jax.vmap(solve)(lrs)
+    for lr, x in zip(lrs, many.x, strict=True):
+        np.testing.assert_allclose(x, solve(float(lr)).x, rtol=1e-12)
+    difference = (solve(0.2 + 1e-6).x - solve(0.2 - 1e-6).x) / 2e-6
+    np.testing.assert_allclose(jax.jacfwd(lambda lr: solve(lr).x)(jnp.asarray(0.2)), difference, rtol=1e-5, atol=1e-9)
+    with pytest.raises(ValueError, match="lr must be positive"):
+        solve(jnp.asarray(-0.1))
+    with pytest.raises(ValueError, match="lr must be a number, not an array of shape"):
+        solve(lrs)

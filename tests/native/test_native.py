@@ -64,11 +64,22 @@ def rule(
     coupled_decay=0.0,
     decoupled_decay=0.0,
     gradient_factor=1.0,
+    isotropic=False,
 ):
-    """The rule, and by what gradients are divided; isotropic without a kernel."""
-    sign = np.sign(gradient_factor)
-    numbers = [kernel == "", per_tensor, before, scale, 1 - weight, coupled_decay, decoupled_decay, sign]
-    return core.Rule(kernel, [*numbers, *kernel_parameters]), sign / gradient_factor
+    """The rule, and by what gradients are divided; isotropic without a kernel too."""
+    made = core.Rule(
+        kernel=kernel,
+        parameters=kernel_parameters,
+        isotropic=isotropic or kernel == "",
+        per_tensor=per_tensor,
+        before=before,
+        scale=scale,
+        momentum=1 - weight,
+        coupled_decay=coupled_decay,
+        decoupled_decay=decoupled_decay,
+        maximize=gradient_factor < 0,
+    )
+    return made, abs(1 / gradient_factor)
 
 
 def step(arrays, *, factors=(), lr=1.0, shrink=1.0, threads=1, **options):
@@ -507,10 +518,9 @@ def test_several_groups_are_stepped_in_one_call_as_one_by_one():
     gs.append(gs[0])
     start.append(start[0])
     phi = npgm.Isotropic(npgm.Cosh(), scale=2.0)
-    numbers = [1, 0, 0, 2.0, 0.0, 0.0, 0.0, 1]
-    isotropic, separable = core.Rule("cosh", numbers), core.Rule("log", [0, *numbers[1:]])
+    isotropic, separable = rule("cosh", scale=2.0, isotropic=True)[0], rule("log", scale=2.0)[0]
     xs = [x.copy() for x in start]
-    parts = [(tensors([x], [g]), rule, 0.1, 0, False) for x, g, rule in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
+    parts = [(tensors([x], [g]), made, 0.1, 0, False) for x, g, made in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
     joined = np.concatenate(gs[:2])
     assert core.step(parts, threads=2) == pytest.approx(np.linalg.norm(joined), rel=1e-14)
     want = np.split(phi.precondition(joined), [5])

@@ -67,7 +67,7 @@ def inspect(asm: dict[str, object]) -> dict[str, object]:
 
 def told(kernel: str, **changes: object) -> dict[str, object]:
     rule = Rule(kernel, (), kernel == "", False, False, 2.0, 0.9, 0.0, 0.1, True)._replace(**changes)
-    return dict(zip(("phi", "rule"), rule.encode(), strict=True))
+    return rule.arguments()
 
 
 def move(

@@ -35,7 +35,7 @@ MUTANTS = [
     ("solvers/stepsizes/edge_of_stability.py", "kept * state.curvature)", "state.curvature)", "solvers/test_stepsizes.py"),
     ("solvers/stepsizes/edge_of_stability.py", "2.0 * lr)\n", "4.0 * lr)\n", "solvers/test_stepsizes.py"),
     ("solvers/methods/proximal.py", "-along * slope", "-slope", "solvers/test_proximal.py"),
-    ("_native/pieces.hpp", "std::is_same_v<S, float> ? 5", "std::is_same_v<S, float> ? 4", "native/test_native.py"),
+    ("_native/piecewise.hpp", "std::is_same_v<S, float> ? 5", "std::is_same_v<S, float> ? 4", "native/test_native.py"),
     ("_native/maps.hpp", "if (second != T(1)) return Range::any;", "", "native/test_native.py"),
     ("_native/registers.hpp", "_mm512_adds_epu16", "_mm512_add_epi16", "native/test_native.py"),
     ("_native/loops.cpp", "move(move(i, stop, near), stop, any)", "move(i, stop, near)", "native/test_native.py"),

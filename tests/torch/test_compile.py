@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
-from npgm.torch import NPGM
+from npgm.torch import IHGD, NPGM, SHGD, SpectralGD
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated"),  # of torch's own import of inductor
@@ -63,6 +63,43 @@ def test_a_tensor_learning_rate_compiles_once(options, foreach):
 def test_a_float_learning_rate_compiles_twice():
     """A constant first, and then a symbol."""
     assert frames("eager", 0.1, foreach=True, scale="auto", weight_decay=0.1) == 2
+
+
+@slow
+@pytest.mark.parametrize(
+    ("make", "options"),
+    [
+        (IHGD, {"foreach": False, "lr_like": "sgd"}),
+        (SHGD, {"foreach": True, "decoupled_weight_decay": True}),
+        (IHGD, {"fused": True, "momentum_order": "before"}),
+        (SHGD, {"fused": True, "lr_like": "sgd", "decoupled_weight_decay": True}),
+        (SpectralGD, {}),
+    ],
+    ids=str,
+)
+def test_what_schedules_change_compiles_twice(make, options):
+    """The stepsize, the momentum, the decay and λ: constants first, and then symbols."""
+    torch._dynamo.reset()
+    counter = CompileCounterWithBackend("eager")
+    torch.manual_seed(0)
+    own = [torch.nn.Parameter(torch.randn(3, 4)), torch.nn.Parameter(torch.randn(5, 2))]
+    eager = [torch.nn.Parameter(p.detach().clone()) for p in own]
+    optimizers = [make(params, 0.1, 0.9, **options) for params in (own, eager)]
+    schedules = [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.2, total_steps=20) for optimizer in optimizers]
+    compiled, seen = torch.compile(optimizers[0].step, backend=counter), []
+    for k in range(20):
+        gradients = [torch.randn_like(p) for p in own]
+        for params, optimizer, step in ((own, optimizers[0], compiled), (eager, optimizers[1], optimizers[1].step)):
+            optimizer.param_groups[0].update(weight_decay=0.01 * k, scale=1.0 + 0.1 * k)
+            for p, gradient in zip(params, gradients, strict=True):
+                p.grad = gradient.clone()
+            step()
+        if k + 1 < 20:
+            for schedule in schedules:
+                schedule.step()
+        seen.append(counter.frame_count)
+    torch.testing.assert_close(own, eager)
+    assert seen[2:] == [seen[2]] * 18
 
 
 @needs_compiler

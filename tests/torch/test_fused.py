@@ -269,6 +269,9 @@ def test_both_ways_of_reading_tensors_give_the_same_bits(dtype, name, monkeypatc
         (torch.ones(2), torch.ones(2, device="meta"), None, False),
         (torch.ones(2), torch._neg_view(torch.ones(2)), None, False),
         (torch.ones(2), torch.ones(2), torch._neg_view(torch.ones(2)), False),
+        (torch._neg_view(torch.ones(2)), torch.ones(2), None, False),
+        (torch.ones(2), torch._efficientzerotensor(2), None, False),
+        (torch.ones(2), torch._to_functional_tensor(torch.ones(2)), None, False),
         (torch.ones(2, dtype=torch.complex64), torch.ones(2, dtype=torch.complex64), None, False),
         (torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), None, False),
     ],
@@ -282,6 +285,25 @@ def test_what_can_be_gone_through_together(parameter, gradient, momentum, togeth
     if other.dtype in fused_path.DTYPES:
         groups = ([other, parameter], [other.clone(), gradient], others + momentum)
         assert (native.tensors(*groups) is not None) == together
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("make", [IHGD, SHGD])
+def test_what_has_no_memory_of_its_own_is_for_torch(make, momentum):
+    """Zeros that are only implied, and views that negate: as gradients of the default path, and as parameters."""
+    for parameter, gradient in [
+        (torch.ones(4), torch._efficientzerotensor(4)),
+        (torch._neg_view(torch.ones(4)), torch.ones(4)),
+    ]:
+        plain = parameter.clone()
+        for p, g in ((parameter, gradient), (plain, gradient.clone())):
+            p.grad = g
+            make([p], 0.1, momentum, weight_decay=0.1).step()
+        torch.testing.assert_close(parameter, plain)
+    conjugates = torch.ones(2, dtype=torch.complex64).conj()
+    conjugates.grad = torch.ones(2, dtype=torch.complex64)
+    with pytest.raises(RuntimeError, match=r"parameter 0 of group 0 is a view that conjugates; .*resolve_conj"):
+        make([conjugates], 0.1, momentum).step()
 
 
 def test_subclasses_and_lists_that_do_not_match_are_not_taken(reading):
@@ -432,8 +454,8 @@ def test_autograd_knows_that_the_parameters_have_changed():
 def test_the_operators_meet_the_contract_of_torch(before):
     params, gradients, momentum = ([torch.randn(4), torch.randn(2, 3)] for _ in range(3))
     rule = Rule("pow", (4.0,), False, True, before, 2.0, 0.9, 0.1, 0.0, True)
-    assert Rule.decode(*rule.encode()) == rule
-    told = dict(zip(("phi", "rule"), rule.encode(), strict=True))
+    told = rule.arguments()
+    assert Rule.of_arguments(**told) == rule
     torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), told)
     lr = torch.tensor(0.1, dtype=torch.float64)
     torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), told)

@@ -676,6 +676,16 @@ def test_learning_rate_schedulers(lr):
             optimizer.step()
             scheduler.step()
         assert loss(params).item() < before
+    # without gradients it has no effect that a momentum is not accepted
+    idle, peer = (make([torch.ones(2)], 0.1, 0.9) for make in (partial(IHGD, lr_like="sgd"), torch.optim.SGD))
+    cycles = [lr_scheduler.CyclicLR(o, 0.1, 0.5, 2, base_momentum=1.0, max_momentum=5.0) for o in (idle, peer)]
+    for _ in range(6):
+        for one, cycle in zip((idle, peer), cycles, strict=True):
+            one.step()
+            cycle.step()
+        assert [idle.param_groups[0][key] for key in ("lr", "momentum")] == [
+            peer.param_groups[0][key] for key in ("lr", "momentum")
+        ]
     plateau = lr_scheduler.ReduceLROnPlateau(optimizer, patience=0)
     plateau.step(1.0)
     plateau.step(2.0)
@@ -699,7 +709,13 @@ def test_averaged_models():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
-    list(itertools.product(TWO, [{}, {"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}])),
+    [
+        *itertools.product(TWO, [{}, {"scope": "tensor", "decoupled_weight_decay": True}, {"nonfinite": "skip"}]),
+        (TWO[0], {"momentum_order": "before"}),
+        (TWO[1], {"momentum_order": "before", "nonfinite": "skip"}),
+        ("spectral-sqrt", {"decoupled_weight_decay": True}),
+        ("spectral-sqrt", {"momentum_order": "before", "nesterov": True, "adjust": "rms"}),
+    ],
     ids=str,
 )
 def test_autograd_goes_through_two_steps(name, options):
@@ -956,6 +972,18 @@ def test_the_norm_of_what_is_on_several_workers_is_refused():
     worker(SHGD, [Here(p)], lr=0.1)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
+def test_the_norm_of_all_is_refused_in_the_backward_pass():
+    apply = importlib.import_module("torch.distributed.optim.apply_optimizer_in_backward")._apply_optimizer_in_backward
+    net = torch.nn.Linear(2, 1)
+    with pytest.raises(RuntimeError, match="an optimizer in the backward pass steps each parameter by itself"):
+        apply(IHGD, net.parameters(), {"lr": 0.1})
+    apply(SHGD, net.parameters(), {"lr": 0.1})
+    before = net.weight.detach().clone()
+    net(torch.ones(1, 2)).sum().backward()
+    torch.testing.assert_close(net.weight.detach(), before - 0.1 * torch.ones(1, 2).asinh())
+
+
 @pytest.mark.parametrize(
     ("module", "refused"),
     [("zero.stage_1_and_2", True), ("zero.stage3", True), ("bf16_optimizer", True), ("engine", False)],
@@ -1026,13 +1054,34 @@ def test_gradients_may_have_other_dtypes_than_their_parameters(name, foreach):
     torch.testing.assert_close(params[1], params[0])
 
 
-def test_an_option_that_is_changed_to_what_there_is_not_is_named():
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("reference", "isotropic-none", "isotropic-none"),
+        ("momentum", 1.045, r"momentum must lie in \[0, 1\), not 1.045"),
+        ("nonfinite", "skipp", "unknown nonfinite 'skipp'"),
+        ("scope", "all", "unknown scope 'all'"),
+        ("momentum_order", "first", "unknown momentum_order 'first'"),
+        ("lr_like", "adam", "unknown lr_like 'adam'"),
+        ("weight_decay", -0.1, "weight_decay must be nonnegative"),
+        ("scale", 0.0, "scale must be positive"),
+        ("lr", -0.1, "lr must be nonnegative"),
+        ("lr", torch.ones(2), "Tensor lr must be 1-element"),
+        ("foreach", True, "`fused` and `foreach` cannot be `True` together"),
+    ],
+)
+def test_an_option_that_is_changed_between_steps_is_checked(option, value, message):
     p = torch.ones(3, requires_grad=True)
+    optimizer = IHGD([p], lr=0.1, momentum=0.9, lr_like="sgd", fused=True)
     p.grad = torch.ones(3)
-    optimizer = IHGD([p], lr=0.1)
-    optimizer.param_groups[0]["reference"] = "isotropic-none"
-    with pytest.raises(ValueError, match="isotropic-none"):
+    optimizer.step()
+    momentum = optimizer.state[p]["momentum_buffer"]
+    before = p.detach().clone(), momentum.clone()
+    optimizer.param_groups[0][option] = value
+    with pytest.raises(ValueError, match=message):
         optimizer.step()
+    assert p.equal(before[0])
+    assert momentum.equal(before[1])
 
 
 def test_a_tensor_without_entries_has_none_in_common():
@@ -1045,7 +1094,7 @@ def test_an_unregistered_kernel_is_refused():
     class Mine(npgm.Cosh):
         pass
 
-    with pytest.raises(ValueError, match="is not registered; decorate its class"):
+    with pytest.raises(ValueError, match=r"is not registered; decorate its class .* call that with Mine in a worker"):
         NPGM(parameters(), lr=0.1, reference=npgm.Isotropic(Mine()))
 
 

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.utils import parametrizations
 
 import npgm
 from npgm.torch import NPGM, SpectralGD, matrices
@@ -316,6 +318,58 @@ def test_parameters_are_sorted_by_the_kind_of_their_module():
     # the names do not matter: a head that is called like a hidden layer, and hidden ones that are called like a head
     twin = nn.ModuleDict({"lm_head": nn.Linear(4, 4), "embed": nn.Linear(4, 4), "hidden": nn.Linear(4, 4)})
     assert names(matrices(twin)[0]) == ["lm_head.weight", "embed.weight"]
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm. is deprecated")
+@pytest.mark.parametrize(
+    ("normed", "matrix"),
+    [
+        (parametrizations.weight_norm, "parametrizations.weight.original1"),
+        (parametrizations.spectral_norm, "parametrizations.weight.original"),
+        (parametrizations.orthogonal, "parametrizations.weight.original"),
+        (nn.utils.weight_norm, "weight_v"),
+        (nn.utils.spectral_norm, "weight_orig"),
+    ],
+)
+def test_what_a_normed_weight_is_made_of_is_the_matrix(normed, matrix):
+    net = nn.Sequential(normed(nn.Linear(3, 5)), normed(nn.Linear(5, 2)))
+    hidden, others = matrices(net)
+    assert names(hidden) == [f"0.{matrix}"]
+    assert f"1.{matrix}" in names(others)
+
+
+def test_the_linear_layer_of_transformers_gpt2_is_found():
+    class Conv1D(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.zeros(5))
+
+    with pytest.warns(UserWarning, match=r"no matrix was found; 0\.weight are of layers of an unknown kind"):
+        matrices(nn.Sequential(Conv1D()))
+    Conv1D.__module__ = "transformers.pytorch_utils"
+    hidden, others = matrices(nn.Sequential(Conv1D()))
+    assert (names(hidden), names(others)) == (["0.weight"], ["0.bias"])
+
+
+def test_weights_of_recurrent_layers_and_bilinear_ones():
+    recurrent = parametrizations.weight_norm(nn.LSTM(1, 3), "weight_hh_l0")
+    assert names(matrices(recurrent)[0]) == ["weight_ih_l0", "parametrizations.weight_hh_l0.original1"]
+    assert names(matrices(nn.Bilinear(4, 2, 3))[0]) == ["weight"]
+
+
+@pytest.mark.parametrize("mode", ["real", "symbolic"])
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3)])
+def test_a_step_is_traced_by_make_fx(mode, shape):
+    def moved(p, gradient):
+        p = p.clone()
+        p.grad = gradient
+        with torch.no_grad():
+            SpectralGD([p], 0.1, 0.9).step()
+        return p
+
+    traced = make_fx(moved, tracing_mode=mode)(torch.randn(shape), torch.randn(shape))
+    p, gradient = torch.randn(shape), torch.randn(shape)
+    assert torch.equal(traced(p, gradient), moved(p, gradient))
 
 
 def test_tied_weights_are_an_embedding_wherever_they_are_used():

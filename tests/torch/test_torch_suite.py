@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import copy
 import io
+from contextlib import nullcontext
 
 import pytest
 import torch
 from torch.nn import Parameter
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
-from npgm.torch import NPGM, SHGD
+from npgm.torch import IHGD, NPGM, SHGD
 
 database = pytest.importorskip("torch.testing._internal.common_optimizers", exc_type=ImportError)
 
@@ -335,6 +336,20 @@ def test_sparse_rosenbrock(item):
             optimizer.step()
         results.append(param.detach())
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("make", [IHGD, SHGD])
+def test_a_wrapper_subclass_is_watched(make):
+    """Whose memory is that of others: `tolist` and all that reads memory is refused."""
+    two_tensor = pytest.importorskip("torch.testing._internal.two_tensor").TwoTensor
+    param = Parameter(two_tensor(torch.ones(2, 3), torch.ones(2, 3)))
+    optimizer = make([param], 0.1, 0.9, nonfinite="raise")
+    for value in (1.0, torch.nan):
+        before = param.a.detach().clone()
+        param.grad = two_tensor(*(torch.full((2, 3), value) for _ in range(2)))
+        with pytest.raises(RuntimeError, match="holds NaN or infinity") if value != 1.0 else nullcontext():
+            optimizer.step()
+        assert torch.equal(param.a, before) == (value != 1.0)
 
 
 def test_foreach_large_number_of_tensors():

@@ -19,7 +19,6 @@ import npgm
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD, fused
 from npgm.torch.options import Rule
-from npgm.torch.paths import native
 from steps import check_step_of_extreme_size
 
 pytest.importorskip("triton")
@@ -46,7 +45,7 @@ def _steps(monkeypatch):
         yield
         return
     monkeypatch.setitem(fused.KERNELS, "cpu", driver.KERNELS)
-    monkeypatch.setattr(native, "is_direct", lambda: False)
+    monkeypatch.setattr(fused, "is_direct", lambda: False)
     monkeypatch.setattr(driver, "ARGUMENTS", 32)  # which the interpreter writes one by one
     with torch.library._scoped_library("npgm", "IMPL") as library, np.errstate(all="ignore"):
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one already
@@ -99,7 +98,7 @@ def run(name, starts, path, dtype=None, steps=2, **options):
 def told(kernel="cosh", **changes):
     """A rule as the operators are told it."""
     rule = Rule(kernel, (), False, False, False, 1.0, 0.0, 0.0, 0.0, False)._replace(**changes)
-    return dict(zip(("phi", "rule"), rule.encode(), strict=True))
+    return rule.arguments()
 
 
 def assert_close(got, want, dtype):

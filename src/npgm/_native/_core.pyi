@@ -63,8 +63,21 @@ class Exchange:
 class Rule:
     """What the options of a group make of its step."""
 
-    def __init__(self, key: str, numbers: Sequence[float]) -> None:
-        """Take it as `npgm.torch.options.Rule.encode` gives it; an isotropic one may do without a key.
+    def __init__(
+        self,
+        *,
+        kernel: str,
+        parameters: Sequence[float],
+        isotropic: bool,
+        per_tensor: bool,
+        before: bool,
+        scale: float,
+        momentum: float,
+        coupled_decay: float,
+        decoupled_decay: float,
+        maximize: bool,
+    ) -> None:
+        """Take what `npgm.torch.options.Rule` says; an isotropic one may do without a kernel, "".
 
         Raises:
             ValueError: if there is no such kernel, or it has another number of parameters.
@@ -167,7 +180,7 @@ class Stepper:
             whether all are taken.
         """
 
-    def measure(self, gradient: int, f: int, norms: int) -> float:
+    def write_norms(self, gradient: int, f: int, norms: int) -> float:
         """Write the norms of the gradients.
 
         Returns:

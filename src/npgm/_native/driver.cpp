@@ -168,7 +168,7 @@ double factor_of(Rule const& rule, Norm const& norm) {
 }
 
 // The norm of the vector that is made up of several.
-Norm together(std::span<Norm const> norms) {
+Norm joint(std::span<Norm const> norms) {
     if (norms.size() == 1) return norms.front();
     double largest = 0.0, squares = 0.0;
     for (Norm const& norm : norms)
@@ -194,7 +194,7 @@ Step step_of(Rule const& rule, double lr, double grad_scale) {
 }  // namespace
 
 bool has_step(Dtype parameter, Dtype momentum) {
-    return chosen.load()->update(Map::isotropic, parameter, momentum) != nullptr;
+    return chosen.load()->update(UpdateKind::isotropic, parameter, momentum) != nullptr;
 }
 
 bool overlaps_itself(Tensors const& tensors) {
@@ -215,8 +215,8 @@ void move(Tensors const& tensors, Rule const& rule, std::span<double const> fact
     if (!rule.isotropic && !rule.kernel) throw std::invalid_argument("a separable step needs a kernel");
     if (overlaps_itself(tensors))
         throw std::invalid_argument("a parameter, its gradient and its momentum overlap in memory");
-    Map const map = rule.isotropic ? Map::isotropic : *rule.kernel;
-    Update* const loop = chosen.load()->update(map, tensors.dtype, tensors.momentum_dtype);
+    UpdateKind const kind = rule.isotropic ? UpdateKind::isotropic : *rule.kernel;
+    Update* const loop = chosen.load()->update(kind, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
     Step const step = step_of(rule, lr, grad_scale);
     if (overlaps(tensors)) threads = 1;
@@ -271,7 +271,7 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
     }
     std::optional<double> result;
     if (!all.empty()) {
-        Norm const norm = together(all);
+        Norm const norm = joint(all);
         result = divisor(norm.largest) * norm.ratio;
     }
     if (!keep) return result;
@@ -286,7 +286,7 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
             for (std::size_t j = 0; j < parts.size(); ++j)
                 if (parts[j].rule->isotropic && !parts[j].rule->per_tensor && parts[j].vector == parts[i].vector)
                     members.push_back(norms[j].front());
-            factors.push_back(factor_of(rule, together(members)));
+            factors.push_back(factor_of(rule, joint(members)));
         }
         move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scale, threads);
     }
@@ -295,10 +295,10 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
 
 std::span<Kernel const> kernels() { return {chosen.load()->kernels, chosen.load()->kernel_count}; }
 
-Map find_kernel(std::string_view key, std::size_t parameters) {
+UpdateKind find_kernel(std::string_view key, std::size_t parameters) {
     auto const all = kernels();
     for (std::size_t i = 0; i < all.size(); ++i)
-        if (all[i].key == key && all[i].parameters == parameters) return static_cast<Map>(i);
+        if (all[i].key == key && all[i].parameters == parameters) return static_cast<UpdateKind>(i);
     throw std::invalid_argument("there is no fused step for the kernel " + std::string(key) + " with " +
                                 std::to_string(parameters) + " parameters");
 }

@@ -21,7 +21,7 @@ struct Tensors {
 
 // What the options of a group make of its step; npgm.torch.options.Rule says more.
 struct Rule {
-    std::optional<Map> kernel;  // none for one that is not known here, of an isotropic φ
+    std::optional<UpdateKind> kernel;  // none for one that is not known here, of an isotropic φ
     std::vector<double> parameters;
     bool isotropic, per_tensor, before;
     double scale, momentum, coupled_decay, decoupled_decay, sign;
@@ -55,7 +55,7 @@ std::optional<double> step(std::span<Part const>, double grad_scale, int threads
 
 std::span<Kernel const> kernels();
 // Throws std::invalid_argument if there is no such kernel with so many parameters.
-Map find_kernel(std::string_view key, std::size_t parameters);
+UpdateKind find_kernel(std::string_view key, std::size_t parameters);
 
 // The instruction sets of this machine that the module was built for, the one that is chosen first.
 std::vector<std::string> instruction_sets();

@@ -95,6 +95,8 @@ bool Exchange::lend(PyObject* object, DLTensor& result) const {
         return false;
     }
     if (result.device.device_type != nb::device::cpu::value) return false;
+    // zeros that are only implied, and the wrappers of functionalization, are of a plain type and have no memory
+    if (result.data == nullptr && size_of(result) != 0) return false;
     // DLPack does not tell of a negation that is still to be done
     nb::object const negated = nb::steal(PyObject_Vectorcall(is_neg.ptr(), &object, 1, nullptr));
     if (!negated.is_valid()) throw nb::python_error();

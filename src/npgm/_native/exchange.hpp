@@ -19,7 +19,6 @@ public:
     static std::optional<Exchange> of(nanobind::capsule table, nanobind::tuple types);
 
     // None unless all are objects of exactly one of the types, dense in the memory of the CPU, with gradients and
-    // None unless all are objects of exactly one of the types, dense in the memory of the CPU, with gradients and
     // momentum laid out as their parameters are and not in the same memory, and of dtypes for which there is a step.
     std::optional<Tensors> tensors(nanobind::list parameters, nanobind::list gradients, nanobind::list momentum) const;
 

@@ -6,7 +6,7 @@
 // Where a kernel is expensive and most of it is not needed for small arguments, it may say below which (`near`), and
 // how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
 // needed for very large ones alone. One that is `smooth`, with no singularity in the complex plane nearer than 1/3 to
-// the numbers that are not negative, and slope 1 at 0, is interpolated with AVX2 and AVX-512, see pieces.hpp; where it
+// the numbers that are not negative, and slope 1 at 0, is interpolated with AVX2 and AVX-512, see piecewise.hpp; where it
 // takes fewer instructions than that, as y/(1+y) does, it should not say so.
 #pragma once
 

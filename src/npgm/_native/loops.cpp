@@ -6,7 +6,7 @@
 #include "maps.hpp"
 #if defined(__AVX512F__) || (defined(__AVX2__) && NPGM_FMA)
 #define NPGM_REGISTERS 1
-#include "pieces.hpp"
+#include "piecewise.hpp"
 #else
 #define NPGM_REGISTERS 0
 #endif
@@ -82,14 +82,14 @@ void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step
 }
 
 #if NPGM_REGISTERS
-// An isotropic φ, as ByPieces.
+// An isotropic φ, as ByPolynomials.
 class ByFactor {
 public:
     static bool takes(Step const&) { return true; }
 
     NPGM_INLINE ByFactor(Step const&, double factor) : factor(filled(narrowed<float>(factor))) {}
-    NPGM_INLINE void replace(Together& y) const {
-        for (int i = 0; i < together; ++i) y[i] = times(factor, y[i]);
+    NPGM_INLINE void replace(Unrolled& y) const {
+        for (int i = 0; i < unrolled; ++i) y[i] = times(factor, y[i]);
     }
 
 private:
@@ -112,7 +112,7 @@ struct InRegisters<P, Isotropic<float>, S> {
 template <class P, class Kernel, class S>
     requires(has_registers<P> && requires { Kernel::smooth; })
 struct InRegisters<P, Separable<float, Kernel>, S> {
-    using Type = ByPieces<Kernel, S>;
+    using Type = ByPolynomials<Kernel, S>;
 };
 
 // As `walk`, by several registers at a time.
@@ -128,12 +128,12 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
     Vector const shrink = filled(float(step.shrink)), minus_lr = filled(float(-step.lr));
     bool const decays = step.coupled_decay != 0;
 
-    constexpr int groups = together * lanes / width<P>, each = together / groups;
-    constexpr std::size_t size = together * lanes, strip = 512;
+    constexpr int groups = unrolled * lanes / width<P>, each = unrolled / groups;
+    constexpr std::size_t size = unrolled * lanes, strip = 512;
     // Move the entries from i on, up to `stop` or to the first that `replace` refuses, and return where that is.
     auto const move = [&](std::size_t i, std::size_t stop, auto const& replace) NPGM_INLINE_LAMBDA {
         for (; i < stop; i += size) {
-            Together u;
+            Unrolled u;
             for (int group = 0; group < groups; ++group) {
                 auto const gradients = load_registers<P>(gradient + i + group * width<P>);
                 for (int k = 0; k < each; ++k) u[group * each + k] = gradients.of[k];
@@ -167,13 +167,13 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
         }
         return i;
     };
-    auto const any = [&](Together& y) NPGM_INLINE_LAMBDA {
+    auto const any = [&](Unrolled& y) NPGM_INLINE_LAMBDA {
         directions.replace(y);
         return true;
     };
     std::size_t const whole = n - n % size;
-    if constexpr (requires(Together& y) { directions.replace_near(y); }) {
-        auto const near = [&](Together& y) NPGM_INLINE_LAMBDA { return directions.replace_near(y); };
+    if constexpr (requires(Unrolled& y) { directions.replace_near(y); }) {
+        auto const near = [&](Unrolled& y) NPGM_INLINE_LAMBDA { return directions.replace_near(y); };
         for (std::size_t i = 0; i < whole; i += strip) {
             std::size_t const stop = whole - i < strip ? whole : i + strip;
             move(move(i, stop, near), stop, any);
@@ -290,28 +290,28 @@ Moments measure(void const* x_, void const* gradient_, void const* momentum_, st
 }
 
 template <class P, class M>
-Update* find(Map map) {
+Update* find(UpdateKind kind) {
     using T = Working<P>;
 #define NPGM_ENTRY(name) update<P, M, Separable<T, name>>,
     static constexpr Update* separable[] = {NPGM_KERNELS(NPGM_ENTRY)};
 #undef NPGM_ENTRY
-    return map == Map::isotropic ? update<P, M, Isotropic<T>> : separable[static_cast<int>(map)];
+    return kind == UpdateKind::isotropic ? update<P, M, Isotropic<T>> : separable[static_cast<int>(kind)];
 }
 
 template <class P>
-Update* find(Map map, Dtype own, Dtype momentum) {
-    if (momentum == Dtype::none) return find<P, void>(map);
-    if (momentum == own) return find<P, P>(map);
-    if (momentum == Dtype::float32 && sizeof(P) == 2) return find<P, float>(map);
+Update* find(UpdateKind kind, Dtype own, Dtype momentum) {
+    if (momentum == Dtype::none) return find<P, void>(kind);
+    if (momentum == own) return find<P, P>(kind);
+    if (momentum == Dtype::float32 && sizeof(P) == 2) return find<P, float>(kind);
     return nullptr;
 }
 
-Update* find_update(Map map, Dtype parameter, Dtype momentum) {
+Update* find_update(UpdateKind kind, Dtype parameter, Dtype momentum) {
     switch (parameter) {
-        case Dtype::float32: return find<float>(map, parameter, momentum);
-        case Dtype::float64: return find<double>(map, parameter, momentum);
-        case Dtype::bfloat16: return find<Bfloat16>(map, parameter, momentum);
-        case Dtype::float16: return find<Float16>(map, parameter, momentum);
+        case Dtype::float32: return find<float>(kind, parameter, momentum);
+        case Dtype::float64: return find<double>(kind, parameter, momentum);
+        case Dtype::bfloat16: return find<Bfloat16>(kind, parameter, momentum);
+        case Dtype::float16: return find<Float16>(kind, parameter, momentum);
         case Dtype::none: break;
     }
     return nullptr;

@@ -8,7 +8,7 @@ namespace npgm {
 enum class Dtype { float32, float64, bfloat16, float16, none };
 
 // The preconditioner of a separable φ, by the place of its kernel in `kernels` below, or that of any isotropic φ.
-enum class Map : int { isotropic = -1 };
+enum class UpdateKind : int { isotropic = -1 };
 
 // A kernel of npgm.kernels that has a fused step, and the number of its parameters.
 struct Kernel {
@@ -42,7 +42,7 @@ struct Instructions {
     Kernel const* kernels;
     std::size_t kernel_count;
     // null for a combination of dtypes that has no loop
-    Update* (*update)(Map, Dtype parameter, Dtype momentum);
+    Update* (*update)(UpdateKind, Dtype parameter, Dtype momentum);
     // with the dtype of the momentum where that comes before the preconditioner
     Measure* (*measure)(Dtype parameter, Dtype momentum);
     Measure* (*measure_decayed)(Dtype parameter, Dtype momentum);

@@ -29,17 +29,6 @@ npgm::Dtype dtype_of(std::string_view name) {
     throw std::invalid_argument("there is no fused step for the dtype " + std::string(name));
 }
 
-// The numbers come in the order of npgm.torch.options.Rule, with the parameters of the kernel at the end.
-npgm::Rule rule_of(std::string_view key, std::vector<double> const& numbers) {
-    constexpr std::size_t own = 8;
-    if (numbers.size() < own) throw std::invalid_argument("a rule has at least " + std::to_string(own) + " numbers");
-    std::vector<double> parameters(numbers.begin() + own, numbers.end());
-    std::optional<npgm::Map> kernel;
-    if (!key.empty()) kernel = npgm::find_kernel(key, parameters.size());
-    return {kernel,     std::move(parameters), numbers[0] != 0.0, numbers[1] != 0.0, numbers[2] != 0.0,
-            numbers[3], numbers[4],            numbers[5],        numbers[6],        numbers[7]};
-}
-
 nb::tuple pair_of(std::vector<npgm::Norm> const& norms) {
     nb::list largest, ratios;
     for (npgm::Norm const& norm : norms) {
@@ -88,10 +77,26 @@ NB_MODULE(_core, m) {
     nb::class_<npgm::Rule>(m, "Rule")
         .def(
             "__init__",
-            [](npgm::Rule* self, std::string_view key, std::vector<double> const& numbers) {
-                new (self) npgm::Rule(rule_of(key, numbers));
+            [](npgm::Rule* self, std::string_view kernel, std::vector<double> parameters, bool isotropic,
+               bool per_tensor, bool before, double scale, double momentum, double coupled_decay,
+               double decoupled_decay, bool maximize) {
+                std::optional<npgm::UpdateKind> kind;
+                if (!kernel.empty()) kind = npgm::find_kernel(kernel, parameters.size());
+                new (self) npgm::Rule{
+                    .kernel = kind,
+                    .parameters = std::move(parameters),
+                    .isotropic = isotropic,
+                    .per_tensor = per_tensor,
+                    .before = before,
+                    .scale = scale,
+                    .momentum = momentum,
+                    .coupled_decay = coupled_decay,
+                    .decoupled_decay = decoupled_decay,
+                    .sign = maximize ? -1.0 : 1.0,
+                };
             },
-            "key"_a, "numbers"_a);
+            nb::kw_only(), "kernel"_a, "parameters"_a, "isotropic"_a, "per_tensor"_a, "before"_a, "scale"_a,
+            "momentum"_a, "coupled_decay"_a, "decoupled_decay"_a, "maximize"_a);
 
     m.def(
         "measure",

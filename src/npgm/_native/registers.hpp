@@ -87,9 +87,9 @@ NPGM_INLINE Vector with_sign(Vector magnitude, Vector sign) {
 
 constexpr int lanes = sizeof(Vector) / sizeof(float);
 
-// Registers that are moved together.
-constexpr int together = 4;
-using Together = Vector[together];
+// Registers that are moved in one iteration of an unrolled loop.
+constexpr int unrolled = 4;
+using Unrolled = Vector[unrolled];
 
 // The entries that are read at once: those of one register, or of two, the even and the odd ones.
 template <class P>

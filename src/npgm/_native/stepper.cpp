@@ -21,7 +21,7 @@ public:
         : lr(lr), phi(std::move(phi_)), own(step(phi.scale, 1.0 - momentum, lr)), scalar(step(1.0, 1.0, -1.0)) {
         Instructions const& loops = instructions();
         Dtype const mean = momentum == 0.0 ? Dtype::none : shape.dtype;
-        update = loops.update(phi.isotropic ? Map::isotropic : phi.kernel, shape.dtype, mean);
+        update = loops.update(phi.isotropic ? UpdateKind::isotropic : phi.kernel, shape.dtype, mean);
         precondition = loops.update(phi.kernel, Dtype::float64, Dtype::none);
         if (mean != Dtype::none) m.resize(shape.runs * shape.size);
     }

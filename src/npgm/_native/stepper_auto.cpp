@@ -166,7 +166,7 @@ public:
     double propose(Row<T> const& row, T* work) {
         if (scale == 0.0) start(row);
         double const q = row.norm / scale, root = std::hypot(1.0, q);
-        measure = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
+        stationarity = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
         double const used = newtons ? along_newton(row, work) : along_ball(row, q);
 #pragma omp simd
         for (std::size_t i = 0; i < size; ++i) row.next[i] = row.x[i] + step[i];
@@ -229,7 +229,7 @@ private:
         T const by = T(-share * factor);
 #pragma omp simd
         for (std::size_t i = 0; i < size; ++i) step[i] = by * direction[i];
-        return o.armijo / one_if_zero(o.decrease) * share * slope / one_if_zero(measure);
+        return o.armijo / one_if_zero(o.decrease) * share * slope / one_if_zero(stationarity);
     }
 
     Measured measured(Trial<T> const& at) const {
@@ -250,7 +250,7 @@ private:
     // npgm.solvers.stepsizes.edge_of_stability
     bool accept_ball(Trial<T> const& at, bool finite, double slack) {
         double const highest = window.largest(calmed ? window.size() : (window.size() + 1) / 2);
-        bool const taken = finite && at.next_f <= highest - o.decrease * lr * measure + slack;
+        bool const taken = finite && at.next_f <= highest - o.decrease * lr * stationarity + slack;
         double const inverse = std::max(scale, straight) / curvature;
         if (taken) {
             lr = std::min(2.0 * o.safety * (1.0 + o.momentum) * inverse, 2.0 * lr);
@@ -292,7 +292,7 @@ private:
     QuasiNewton<T> newton;
     Line line;
     Record window;
-    double scale = 0.0, straight = 0.0, distance = 0.0, lr = 0.0, momentum = 0.0, measure = 0.0;
+    double scale = 0.0, straight = 0.0, distance = 0.0, lr = 0.0, momentum = 0.0, stationarity = 0.0;
     double curvature = 0.0, sharpest = 0.0, steps = 0.0, limit = infinity;
     bool newtons = false, opening = true, aligned = false, calmed = false;
 };

@@ -73,10 +73,10 @@ void bind_steppers(nb::module_& m) {
             },
             "gradient"_a, "next_gradient"_a, "f"_a, "next_f"_a, "norms"_a, "next_norms"_a, "taken"_a)
         .def(
-            "measure",
+            "write_norms",
             [](Stepper const& stepper, std::uintptr_t gradient, std::uintptr_t f, std::uintptr_t norms) {
                 Released const released(stepper);
-                return stepper.measure(gradient, reinterpret_cast<double const*>(f), reinterpret_cast<double*>(norms));
+                return stepper.write_norms(gradient, reinterpret_cast<double const*>(f), reinterpret_cast<double*>(norms));
             },
             "gradient"_a, "f"_a, "norms"_a);
 
@@ -84,8 +84,8 @@ void bind_steppers(nb::module_& m) {
         "heavy_ball",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double momentum,
            std::string_view kernel, std::vector<double> parameters, double scale, bool isotropic) {
-            Map const map = find_kernel(kernel, parameters.size());
-            return heavy_ball(shape_of(runs, size, dtype), lr, momentum, {map, std::move(parameters), scale, isotropic});
+            UpdateKind const kind = find_kernel(kernel, parameters.size());
+            return heavy_ball(shape_of(runs, size, dtype), lr, momentum, {kind, std::move(parameters), scale, isotropic});
         },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
         "scale"_a, "isotropic"_a);

@@ -184,6 +184,8 @@ def show_kernels(
     plot: Annotated[Path | None, typer.Option(help="Draw h and the preconditioners into this file.")] = None,
 ) -> None:
     """List the kernels with their properties."""
+    if plot is not None:
+        _guarded(lambda: figures.kernels(plot))
     table = _table("key", "h(x)", "h*'(y)", "domain", "μ", *_FLAGS, wrapped=("h(x)", "h*'(y)"))
     for key, cls in sorted(kernels.registry.items()):
         kernel = cls()
@@ -193,8 +195,7 @@ def show_kernels(
     console.print(table)
     console.print(_LEGEND, highlight=False, markup=False, soft_wrap=True)
     if plot is not None:
-        _guarded(lambda: figures.kernels(plot))
-        console.print(str(plot), soft_wrap=True, highlight=False)
+        _show([plot])
 
 
 @app.command()
@@ -352,10 +353,10 @@ def fetch(
 
 
 def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
-    """Return a table that loses no text on a terminal of 80 columns, of which the columns ``wrapped`` give way."""
+    """Return a table that loses no text: the columns ``wrapped`` give way, on less than 80 columns all of them."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped)
+        table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped and console.width >= 80)
     return table
 
 
@@ -393,6 +394,8 @@ def _guarded(work: Callable[[], T]) -> T:
 
 
 def _complain(error: object) -> None:
+    if isinstance(error, OSError) and error.filename is not None:
+        error = f"{error.strerror}: {error.filename}"  # without the number
     Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 

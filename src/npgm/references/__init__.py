@@ -43,8 +43,8 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
     Raises:
         TypeError, ValueError: if the name, the scale or a parameter is not accepted.
     """
-    _validate.choice("reference", name, names())
-    lift, _, key = name.partition("-")
+    lift, _, key = str(name).partition("-")
+    _validate.choice("reference", name, names(), hint=kernels.registry.hint if lift in lifts else "")
     kernel = kernels.registry[key]
     accepted: list[str] = [field.name for field in fields(kernel)] if is_dataclass(kernel) else []
     if unknown := set(parameters) - set(accepted):

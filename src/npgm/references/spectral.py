@@ -21,6 +21,7 @@ from npgm._array import (
     promote,
     saturated_product,
     scaled_norm,
+    unsharded,
 )
 from npgm.references.base import Reference
 from npgm.references.blocks import Blocks
@@ -167,8 +168,8 @@ def _matrices(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, int, Callable
     """Return x with its matrices in the last two axes, how many axes before them are added up, and the way back."""
     moved, count, back = axes_last(xp, x, axis)
     missing = max(2 - count, 0)
-    matrices = xp.reshape(moved, (*moved.shape, *(1,) * missing))
-    return matrices, max(count - 2, 0), lambda result: back(xp.reshape(result, moved.shape))
+    whole, spread = unsharded(xp.reshape(moved, (*moved.shape, *(1,) * missing)), _MATRIX)
+    return whole, max(count - 2, 0), lambda result: back(xp.reshape(spread(result), moved.shape))
 
 
 def decomposed(xp: Namespace, x: Array) -> tuple[Array, Array, Array, Array]:

@@ -10,6 +10,7 @@ from npgm._array import Array, Bools, Namespace, norm, to_bools, to_host
 from npgm.solvers.iterate import Iterate, rows
 from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective
+from npgm.solvers.point import rounding
 
 SHRINKS = 0.99
 """Progress is an f that fell by more than rounding, or a ‖∇f‖ below this share of the least so far."""
@@ -97,11 +98,6 @@ def lowest(f: Array, least: Array, grad_norm: Array, size: Array, eps: float) ->
     return f - least <= LEFT * (rounding(eps) * abs(f) + eps * size * grad_norm)
 
 
-def rounding(eps: float) -> float:
-    """Return what rounding may make of f, relative to it, in a dtype of this machine epsilon."""
-    return max(1e-12, 8.0 * eps)
-
-
 def nudged(xp: Namespace, x: Array, grad: Array) -> Array:
     """Return a point of which each entry is the next but one to that of ``x``, or about, downhill."""
     return x - 2.0 * float(xp.finfo(x.dtype).eps) * xp.abs(x) * xp.sign(grad)
@@ -117,7 +113,7 @@ class Probe:
     """
 
     def __init__(self, method: Method, objective: Objective, x: Array) -> None:
-        xp, precondition = objective.xp, method.measure.precondition
+        xp, precondition = objective.xp, method.stationarity_reference.precondition
         eps = float(xp.finfo(x.dtype).eps)
         f, grad = objective.at(x)
         short = math.sqrt(eps) * xp.clip(norm(xp, x, axis=-1), 1.0, None)

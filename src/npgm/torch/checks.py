@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
 from npgm.torch import fused, norms, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
 from npgm.torch.paths import single
 
-if TYPE_CHECKING:
-    from npgm.torch.optimizer import NPGM
 
-
-def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
+def refuse(optimizer: Optimizer, found_inf: Tensor | None) -> None:
     """Raise for gradients and states that are not supported, or not finite where that is to be an error."""
     refuse_kinds(optimizer)
     watched = [
@@ -29,7 +27,7 @@ def refuse(optimizer: NPGM, found_inf: Tensor | None) -> None:
         _refuse_nonfinite(watched)
 
 
-def refuse_kinds(optimizer: NPGM) -> None:
+def refuse_kinds(optimizer: Optimizer) -> None:
     """Raise for what is not supported whatever its values."""
     flat = not torch.compiler.is_compiling() and sharding.is_flattened_by_caller()
     for i, group in enumerate(optimizer.param_groups):
@@ -70,6 +68,8 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
             "torch.sparse_coo for gradients"
         )
+    if not torch.compiler.is_compiling() and parameter.is_conj():
+        return "is a view that conjugates; give the optimizer its `resolve_conj()`"
     if group["fused"] and gradient.layout != torch.strided:
         return "has a sparse gradient, which `fused=True` does not support"
     if group["differentiable"] and norms.is_dtensor(parameter):
@@ -96,6 +96,7 @@ def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:
     names, parameters, gradients = zip(*watched, strict=True)
     largest = [single.largest_of(local(p, g, None)[1]) for p, g in zip(parameters, gradients, strict=True)]
     whole = norms.over_shards([Norm(m, m) for m in largest], [norms.shard_groups(p) for p in parameters])
-    finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite().tolist()
-    if not all(finite):
-        raise RuntimeError(f"the gradient of {names[finite.index(False)]} holds NaN or infinity, and nonfinite='raise'")
+    finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite()
+    if not finite.all():  # once, since a wrapper subclass has no `tolist`
+        name = next(name for name, is_finite in zip(names, finite, strict=True) if not is_finite)
+        raise RuntimeError(f"the gradient of {name} holds NaN or infinity, and nonfinite='raise'")

@@ -1,9 +1,4 @@
-"""Fused steps: which φ and tensors have one, and the operators that take it.
-
-A fused step goes through all tensors of a dtype in one pass, each read and written once. It is two custom operators,
-which `torch.compile` keeps in its graph: on the CPU `npgm.torch.paths.native` takes them, on a CUDA device
-`npgm.torch.paths.triton`.
-"""
+"""Which φ and tensors have a fused step, which goes through all tensors of a dtype in one pass."""
 
 from __future__ import annotations
 
@@ -13,18 +8,14 @@ import itertools
 import os
 import shutil
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from npgm import _native
 from npgm.references import Isotropic, Reference, Separable
-from npgm.torch.norms import Norm, working_dtype
-from npgm.torch.options import Rule
-
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
+from npgm.torch.norms import working_dtype
 
 DTYPES = {
     dtype: str(dtype).removeprefix("torch.") for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
@@ -109,7 +100,7 @@ def missing(device: torch.device) -> str | None:
 def accepts_parameter(parameter: Tensor) -> bool:
     """Whether there is a fused step for tensors such as ``parameter``, a view of real numbers where it is complex."""
     return (
-        type(parameter) in PLAIN
+        has_memory(parameter)
         and parameter.device.type in KERNELS
         and parameter.layout == torch.strided
         and parameter.dtype in DTYPES
@@ -122,7 +113,7 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
     if not accepts_parameter(parameter):
         return False
     others = [gradient] if buffer is None else [gradient, buffer]
-    if any(type(t) not in PLAIN or t.layout != torch.strided or t.device != parameter.device for t in others):
+    if any(t.layout != torch.strided or t.device != parameter.device or not has_memory(t) for t in others):
         return False
     stored = (parameter.dtype, working_dtype(parameter.dtype))
     if gradient.dtype != parameter.dtype or (buffer is not None and buffer.dtype not in stored):
@@ -136,6 +127,21 @@ def accepts_tensors(parameter: Tensor, gradient: Tensor, buffer: Tensor | None) 
         return False
     # what shares memory with its own gradient is for a loop; tensors of a graph have no memory
     return not any(share_memory(a, b) for a, b in itertools.combinations([parameter, *others], 2))
+
+
+def is_direct() -> bool:
+    """Whether what is done may be done without the dispatcher of torch: it is neither traced nor recorded."""
+    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether the entries of a strided tensor are what its memory holds, or will be where a graph is traced.
+
+    The views that negate, zeros that are only implied, and the wrappers of functionalization are of a plain type.
+    """
+    if type(tensor) not in PLAIN or torch.compiler.is_compiling():
+        return type(tensor) in PLAIN
+    return not tensor.is_neg() and (tensor.is_meta or not tensor.numel() or tensor.data_ptr() != 0)
 
 
 def share_memory(a: Tensor, b: Tensor) -> bool:
@@ -162,73 +168,3 @@ def is_dense(tensor: Tensor) -> bool:
                 return False
             expected *= size
     return True
-
-
-# The tables of addresses outlive a step, which the pools of memory that `torch.compile` makes for CUDA graphs do not
-# allow; in graphs of the user's own each step has its own.
-torch.library.define(
-    "npgm::measure",
-    "(Tensor[] parameters, Tensor[] gradients, Tensor[] momentum, Tensor? grad_scale, *, str phi, float[] rule)"
-    " -> Tensor",
-    tags=torch.Tag.cudagraph_unsafe,
-)
-torch.library.define(
-    "npgm::move_",
-    "(Tensor(a!)[] parameters, Tensor[] gradients, Tensor(b!)[] momentum, Tensor? factors, Tensor lr,"
-    " Tensor? grad_scale, Tensor? keep, *, str phi, float[] rule) -> ()",
-    tags=torch.Tag.cudagraph_unsafe,
-)
-
-
-@torch.library.register_fake("npgm::measure")  # type: ignore[untyped-decorator]
-def _(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    grad_scale: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
-) -> Tensor:
-    vectors = len(gradients) if Rule.decode(phi, rule).per_tensor else 1
-    return gradients[0].new_empty((2, vectors), dtype=torch.float64)
-
-
-@torch.library.register_fake("npgm::move_")  # type: ignore[untyped-decorator]
-def _(*args: object, **kwargs: object) -> None:
-    return None
-
-
-def measure(batch: Batch) -> Norm:
-    """Measure by the operator for the device."""
-    phi, rule = batch.options.rule.encode()
-    result = torch.ops.npgm.measure(
-        batch.parameters, batch.gradients, batch.momentum, _on(batch, batch.grad_scale), phi=phi, rule=rule
-    )
-    return Norm(result[0], result[1])
-
-
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """Move by the operator for the device."""
-    lr = batch.options.rate
-    if isinstance(lr, Tensor):
-        lr = lr.reshape(())
-        lr = lr if lr.is_cpu else _on(batch, lr)
-    # a product, since a float by itself would be compiled in as a constant
-    lr = lr * torch.ones((), dtype=torch.float64, device=batch.parameters[0].device)
-    phi, rule = batch.options.rule.encode()
-    torch.ops.npgm.move_(
-        batch.parameters,
-        batch.gradients,
-        batch.momentum,
-        factor,
-        lr,
-        _on(batch, batch.grad_scale),
-        _on(batch, keep),
-        phi=phi,
-        rule=rule,
-    )
-
-
-def _on(batch: Batch, value: Any) -> Any:
-    return None if value is None else value.to(batch.parameters[0].device)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -13,62 +12,16 @@ from torch.optim.optimizer import _default_to_fused_or_foreach
 
 from npgm.references import Isotropic, Separable, Spectral
 from npgm.torch import fused, norms
-from npgm.torch.norms import Norm, ProcessGroups
+from npgm.torch.batch import Batch, Path
 from npgm.torch.options import Options
-from npgm.torch.paths import foreach, native, single, spectral, triton
-
-
-class Path(Protocol):
-    """A way to take a step; the modules of `npgm.torch.paths` are five."""
-
-    def measure(self, batch: Batch) -> Norm:
-        """Return the norm of what φ is given, of the part that this process holds; of each tensor if `per_tensor`."""
-
-    def move(self, batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-        """Move the parameters, if ``keep`` is not False.
-
-        Args:
-            batch: what to move.
-            factor: by what an isotropic φ multiplies what it is given; the λ of any other φ, if that follows the
-                gradients, and else None. One number for all tensors, or one for each.
-            keep: without dimensions.
-        """
-
+from npgm.torch.paths import foreach, native, operators, single, spectral
 
 PATHS: dict[str, Path] = {
     "single": single,
     "foreach": foreach,
-    "native": native,
-    "triton": triton,
+    "operators": operators,
     "spectral": spectral,
 }
-
-
-@dataclass(eq=False, slots=True)
-class Batch:
-    """Tensors of one group that one path moves together, as this process holds them: plain tensors of real numbers.
-
-    They have one dtype, their gradients have one, and so has their momentum; all lie on one device.
-    """
-
-    path: Path
-    group: int
-    options: Options
-    parameters: list[Tensor]
-    gradients: list[Tensor]
-    momentum: list[Tensor]
-    """Of each parameter; empty without momentum."""
-    grad_scale: Tensor | None = None
-    """What the gradients were multiplied by, of one element."""
-    process_groups: ProcessGroups = ()
-    """Those over which the tensors are sharded; none if this process holds all of them."""
-    whole: Sequence[Tensor] = ()
-    """What the parameters are parts of, where φ does not act on parts."""
-    scale_rms: Sequence[Tensor] = ()
-    scale_weight: Sequence[Tensor] = ()
-    """Of each parameter if λ follows the gradients; see `npgm.torch.auto_scale.KEYS`."""
-    native: Any = None
-    """The tensors as the native module takes them, where it is called directly."""
 
 
 Gathered: TypeAlias = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
@@ -108,7 +61,7 @@ def gather(
     if use_foreach is None:
         _, use_foreach = _default_to_fused_or_foreach(list(parameters), options.differentiable)
     use_foreach = use_foreach and isinstance(options.phi, Isotropic | Separable)
-    is_spectral = isinstance(options.phi, Spectral)
+    is_spectral = isinstance(options.phi, Spectral) and not options.differentiable
     members: defaultdict[Any, list[_Local]] = defaultdict(list)
     places: defaultdict[Any, list[int]] = defaultdict(list)
     for i, (parameter, gradient, buffer) in enumerate(zip(parameters, gradients, buffers, strict=True)):
@@ -123,7 +76,7 @@ def gather(
             fused.load([x.device])  # they may have moved there since they were given
         tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
-            path, alone = "triton" if x.device.type == "cuda" else "native", None
+            path, alone = "operators", None
         key = (path, process_groups, alone, x.device, x.dtype, g.dtype, None if m is None else m.dtype)
         members[key].append((x, g, m))
         places[key].append(i)

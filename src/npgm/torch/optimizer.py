@@ -145,6 +145,9 @@ class NPGM(Optimizer):
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
         groups, checked = [], True
         for index, (group, read) in enumerate(zip(self.param_groups, self._options(), strict=True)):
+            if read is None:
+                checked = False
+                continue
             tensors: Gathered = ([], [], [], [], [])
             self._init_group(group, *tensors)
             whole = native.whole(read, *tensors[:3])
@@ -276,22 +279,25 @@ class NPGM(Optimizer):
                 values += [self.state[parameter][key] for parameter in params]
         return False
 
-    def _options(self) -> list[Options]:
-        """Read the groups, anew only where they say something else than in the step before."""
+    def _options(self) -> list[Options | None]:
+        """Read the groups that have gradients, anew only where they say something else than in the step before."""
         if torch.compiler.is_compiling():
             return [Options.of(group) for group in self.param_groups]
-        known: list[tuple[Any, Options]] = self.__dict__.setdefault("_read", [])
+        known: list[tuple[Any, Any]] = self.__dict__.setdefault("_read", [])
         del known[len(self.param_groups) :]
         for i, group in enumerate(self.param_groups):
             entries = _cached(group)
             if i == len(known) or known[i][0] != entries:
+                if all(parameter.grad is None for parameter in group["params"]):
+                    known[i : i + 1] = [(None, None)]  # whatever it says has no effect
+                    continue
                 # a copy of what can be changed in place
                 entries = tuple(dict(entry) if isinstance(entry, dict) else entry for entry in entries)
-                options.checked_reference(group)  # a clear error where it has been set to what there is not
+                checked = Options.of(options.checked(group))
                 checks.refuse_kinds(self)
-                known[i : i + 1] = [(entries, Options.of(group))]
-            elif known[i][1].lr is not group["lr"]:
-                known[i] = (known[i][0], known[i][1].with_lr(group["lr"]))
+                known[i : i + 1] = [(entries, checked)]
+            elif (lr := group["lr"]) is not known[i][1].lr:
+                known[i] = (known[i][0], known[i][1].with_lr(lr))
         return [read for _, read in known]
 
 

@@ -39,18 +39,30 @@ class Rule(NamedTuple):
     decoupled_decay: float
     maximize: bool
 
-    def encode(self) -> tuple[str, list[float]]:
-        """Return it as a string and numbers, which can be arguments of an operator."""
-        sign = -1.0 if self.maximize else 1.0
-        numbers = (*map(float, self[2:9]), sign, *self.parameters)
-        return self.kernel, list(numbers)
+    def arguments(self) -> dict[str, Any]:
+        """Return it as arguments of an operator, those that schedules change as one tensor, which a graph lets vary."""
+        changing = (self.scale, self.momentum, self.coupled_decay, self.decoupled_decay)
+        if torch.compiler.is_compiling():  # products, since a float by itself would be compiled in as a constant
+            one = torch.ones((), dtype=torch.float64, device="cpu")
+            numbers = torch.stack([value * one for value in changing])
+        else:
+            numbers = torch.tensor(changing, dtype=torch.float64, device="cpu")
+        return {
+            "numbers": numbers,
+            "key": self.kernel,
+            "parameters": list(self.parameters),
+            "isotropic": self.isotropic,
+            "per_tensor": self.per_tensor,
+            "before": self.before,
+            "maximize": self.maximize,
+        }
 
     @staticmethod
-    def decode(kernel: str, numbers: list[float]) -> Rule:
-        """Return what `encode` was called on."""
-        isotropic, per_tensor, before, scale, momentum, coupled, decoupled, sign, *parameters = numbers
-        flags = (bool(isotropic), bool(per_tensor), bool(before))
-        return Rule(kernel, tuple(parameters), *flags, scale, momentum, coupled, decoupled, sign < 0)
+    def of_arguments(numbers: Tensor, key: str, parameters: list[float], **constants: Any) -> Rule:
+        """Return what `arguments` was called on."""
+        scale, momentum, coupled, decoupled = numbers.tolist()
+        decays = {"coupled_decay": coupled, "decoupled_decay": decoupled}
+        return Rule(kernel=key, parameters=tuple(parameters), scale=scale, momentum=momentum, **decays, **constants)
 
 
 def _lr(name: str, value: Any) -> float | Tensor:
@@ -298,9 +310,9 @@ class Options:
         return self.lr if self.multiple == 1.0 else self.lr * self.multiple
 
     def with_lr(self, lr: float | Tensor) -> Options:
-        """Return the same with another stepsize."""
+        """Return the same with another stepsize, or raise if it is not accepted."""
         result = copy.copy(self)
-        object.__setattr__(result, "lr", lr)
+        object.__setattr__(result, "lr", _lr("lr", lr))
         return result
 
 
@@ -388,7 +400,10 @@ def stored(phi: Reference | str) -> dict[str, Any]:
     if not isinstance(phi, Reference):
         raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
     if registry.get(phi.kernel.key) is not type(phi.kernel):
-        raise ValueError(f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register")
+        raise ValueError(
+            f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register, "
+            f"and call that with {type(phi.kernel).__name__} in a worker that received it from the main program"
+        )
     parameters = {entry.name: getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)}  # type: ignore[arg-type]
     return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
 

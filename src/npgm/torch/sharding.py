@@ -6,20 +6,21 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from torch.optim import Optimizer
+
 from npgm.torch.options import has_norm, scope_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-    from npgm.torch.optimizer import NPGM
-
 _ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 _WORKER = "torch.distributed.optim.optimizer"
+_BACKWARD = "torch.distributed.optim.apply_optimizer_in_backward"
 _FLAT = ("deepspeed.runtime.zero.", "deepspeed.runtime.bf16_optimizer", "deepspeed.runtime.superoffload.")
 """The modules of DeepSpeed that put parts of flattened parameters in the place of the parameters."""
 
 
-def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
+def process_group_of_caller(optimizer: Optimizer) -> ProcessGroup | None:
     """Return the processes between which whoever makes the optimizer divides the parameters, if that is known.
 
     Those who divide them make the optimizer of each process with nothing but its part of the parameters, and say
@@ -28,13 +29,16 @@ def process_group_of_caller(optimizer: NPGM) -> ProcessGroup | None:
     Raises:
         RuntimeError: if they cannot take the norm of a vector together, and there is one.
     """
-    frame = _caller(_ZERO, _WORKER)
+    frame = _caller(_ZERO, _WORKER, _BACKWARD)
     if frame is None or not any(_is_joint(group) for group in optimizer.param_groups):
         return None
-    if frame.f_globals["__name__"] == _WORKER:
+    if (module := frame.f_globals["__name__"]) != _ZERO:
+        who = "DistributedOptimizer steps each worker's parameters by themselves"
+        if module == _BACKWARD:
+            who = "an optimizer in the backward pass steps each parameter by itself"
         raise RuntimeError(
-            "DistributedOptimizer steps each worker's parameters by themselves, so that the norm of all of them cannot "
-            "be known; use scope='tensor' or a separable reference function"
+            f"{who}, so that the norm of all of them cannot be known; use scope='tensor' or a "
+            "separable reference function"
         )
     for group in optimizer.param_groups:
         if _is_joint(group) and scope_of(group) == "group":

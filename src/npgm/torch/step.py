@@ -16,7 +16,7 @@ from torch import Tensor
 from npgm._array import as_real_array
 from npgm.references import Isotropic
 from npgm.torch import auto_scale, norms
-from npgm.torch.gather import Batch
+from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import native
 
@@ -118,7 +118,7 @@ def _has_vector(batch: Batch) -> bool:
 def _factors(
     batches: Sequence[Batch], measured: Sequence[Norm | None], vectors: Sequence[_Vector], keep: Tensor | None
 ) -> list[Tensor | None]:
-    """Return the factors of `npgm.torch.gather.Path.move` for each batch, and let λ follow what was measured."""
+    """Return the factors of `npgm.torch.batch.Path.move` for each batch, and let λ follow what was measured."""
     factors: list[Tensor | None] = [None] * len(batches)
     for vector in vectors:
         made: dict[Any, Tensor] = {}  # each number once, in the dtypes and on the devices of what it multiplies

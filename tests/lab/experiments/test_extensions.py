@@ -53,7 +53,7 @@ def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(fol
 @pytest.mark.slow
 def test_what_a_script_registers_reaches_its_processes(folder):
     code = (
-        CODE + "\nfrom pathlib import Path\nfrom npgm import experiments\n"
+        CODE + "\nfrom pathlib import Path\nfrom npgm.lab import experiments\n"
         "if __name__ == '__main__':\n"
         "    mine = experiments.load(Path('valley-descent.toml'))\n"
         "    experiments.write_report(mine, 'smoke', experiments.run(mine, 'smoke', Path('results'), jobs=2))\n"

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.method import Method, Point, register
+from npgm.solvers.method import Method, register
+from npgm.solvers.point import Point
 
 
 class State(NamedTuple):
@@ -71,7 +72,9 @@ def curvature(xp: Namespace, dx: Array, dgrad: Array) -> tuple[Array, Array]:
 
 def damped(xp: Namespace, last: Array, growth: Array, bound: Array, weight: float = 1.0) -> Array:
     """Return min(sqrt(1 + weight θ) last, bound), or ``last`` where that is 0 or ∞ and so says nothing."""
-    value = xp.minimum(xp.sqrt(1.0 + weight * growth) * last, bound)
+    first = xp.isinf(growth)  # whose tangent under forward differentiation must not be multiplied by infinity
+    grown = xp.sqrt(1.0 + weight * xp.where(first, xp.zeros_like(growth), growth)) * last
+    value = xp.where(first, bound, xp.minimum(grown, bound))
     return xp.where((value == 0) | xp.isinf(value), last, value)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, Point, register
-from npgm.solvers.trial import dot
+from npgm._array import Array, Namespace, dot
+from npgm.solvers.method import Method, register
+from npgm.solvers.point import Point
 
 
 class State(NamedTuple):

@@ -1,1 +1,1 @@
-"""The ways to take a step: each a module with the two functions of `npgm.torch.gather.Path`."""
+"""The ways to take a step: each a module with the two functions of `npgm.torch.batch.Path`."""

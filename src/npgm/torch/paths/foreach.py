@@ -5,21 +5,17 @@ There is no foreach form of most preconditioners; on the flat copy each of their
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from npgm.torch.batch import Batch
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
 from npgm.torch.paths.single import cut_off, held, rate, weight, working
 
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
-
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     ys = gradients(batch)
     if batch.options.rule.before:
         ys = next_average(batch, ys)
@@ -41,7 +37,7 @@ def norm(batch: Batch, ys: list[Tensor]) -> Norm:
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
     us = gradients(batch)
     if not rule.before:

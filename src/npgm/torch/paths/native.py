@@ -8,33 +8,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from npgm import _native
 from npgm.torch import fused
+from npgm.torch.batch import Batch
 from npgm.torch.fused import DTYPES, PLAIN
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options, Rule
 
 if TYPE_CHECKING:
     from npgm._native import _core
-    from npgm.torch.gather import Batch
 
 _KERNELS = _native.kernels()
-_EXCHANGE = (
-    _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
-    if _native.available() and hasattr(Tensor, "__dlpack_c_exchange_api__")  # torch 2.10 and later
-    else None
-)
-
-
-def is_direct() -> bool:
-    """Whether the native module may be called without the dispatcher of torch: neither traced nor recorded."""
-    return not torch.compiler.is_compiling() and _get_current_dispatch_mode() is None
+_EXCHANGE: Any = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN) if _native.available() else None
 
 
 def whole(
@@ -44,25 +34,10 @@ def whole(
 
     Then they are supported, too, and finding that out takes less time than looking at each.
     """
-    return tensors(parameters, gradients, momentum) if options.native and parameters and is_direct() else None
-
-
-def tensors(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors | None:
-    """Return tensors as the module takes them, or None if it does not take them together.
-
-    It holds the addresses of their memory: it is of use while they have it.
-    """
-    if _EXCHANGE is not None:
-        exchanged: _core.Tensors | None = _EXCHANGE.tensors(parameters, gradients, momentum)
-        return exchanged
-    buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
-    dtypes = {(p.dtype, None if m is None else m.dtype) for p, m in zip(parameters, buffers, strict=True)}
-    if len(dtypes) != 1 or not all(map(fused.accepts_tensors, parameters, gradients, buffers)):
+    if not (options.native and parameters and fused.is_direct()):
         return None
-    # the dispatcher would do what is still to be negated
-    if not parameters[0].is_cpu or any(map(Tensor.is_neg, [*parameters, *gradients, *momentum])):
-        return None
-    return addresses(parameters, gradients, momentum)
+    result: _core.Tensors | None = _EXCHANGE.tensors(parameters, gradients, momentum)
+    return result
 
 
 def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> _core.Tensors:
@@ -104,17 +79,13 @@ def step(batches: Sequence[Batch]) -> float | None:
 
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
-    if batch.native is None:
-        return fused.measure(batch)
+    """See `npgm.torch.batch.Path`."""
     return Norm(*_measure(batch.native, batch.options.rule, batch.grad_scale))
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
-    if batch.native is None:
-        fused.move(batch, factor, keep)
-    elif keep is None or keep.item():
+    """See `npgm.torch.batch.Path`."""
+    if keep is None or keep.item():
         torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
         _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale)
 
@@ -147,37 +118,29 @@ def _number(grad_scale: Tensor | None) -> float:
 def _rule(rule: Rule) -> _core.Rule:
     if rule.kernel not in _KERNELS:  # of an isotropic φ, whose factor comes from elsewhere
         rule = rule._replace(kernel="", parameters=())
-    result: _core.Rule = _native.core().Rule(*rule.encode())
+    result: _core.Rule = _native.core().Rule(**rule._asdict())
     return result
 
 
 def _measure_operator(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    grad_scale: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    points: list[Tensor], gradients: list[Tensor], averages: list[Tensor], grad_scale: Tensor | None, **rule: Any
 ) -> Tensor:
-    return _measure(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), grad_scale)
+    return _measure(addresses(points, gradients, averages), Rule.of_arguments(**rule), grad_scale)
 
 
 def _move_operator(
-    parameters: list[Tensor],
+    points: list[Tensor],
     gradients: list[Tensor],
-    momentum: list[Tensor],
+    averages: list[Tensor],
     factors: Tensor | None,
     lr: Tensor,
     grad_scale: Tensor | None,
     keep: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    **rule: Any,
 ) -> None:
     if keep is None or keep.item():
-        torch.autograd.graph.increment_version([*parameters, *momentum])
-        _move(addresses(parameters, gradients, momentum), Rule.decode(phi, rule), factors, lr, grad_scale)
+        torch.autograd.graph.increment_version([*points, *averages])
+        _move(addresses(points, gradients, averages), Rule.of_arguments(**rule), factors, lr, grad_scale)
 
 
 torch.library.impl("npgm::measure", "CPU", _measure_operator)

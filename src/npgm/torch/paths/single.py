@@ -5,19 +5,17 @@ What φ is given is computed anew each time that it is needed, so that no copy o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
+from npgm import _training
+from npgm.references import Spectral
+from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm, divisor, working_dtype
-
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
 
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     y = _gradient(batch)
     if batch.options.rule.before:
         y = wide(batch.momentum[0], y.dtype).lerp(y, 1.0 - batch.options.momentum)
@@ -27,7 +25,7 @@ def measure(batch: Batch) -> Norm:
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
     u = _gradient(batch)
     if not rule.before:
@@ -37,17 +35,19 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
         if mean is not buffer:
             buffer.copy_(mean)
-        u = mean
+        if batch.options.nesterov:
+            u = u.lerp(mean, batch.options.momentum)
+        else:  # autograd keeps it, and the next step changes it
+            u = mean.clone() if batch.options.differentiable else mean
     if rule.before:
         u = held(_direction(batch, u, factor), keep)
-    elif batch.options.differentiable and batch.momentum:
-        u = u.clone()  # the buffer changes in the next step
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
     lr = rate(batch, u, keep)
     x = wide(parameter, u.dtype)
     if rule.decoupled_decay:
-        x.mul_(1.0 - lr * rule.decoupled_decay)
+        left = 1.0 - lr * rule.decoupled_decay
+        x.copy_(x.clone() * left) if batch.options.differentiable else x.mul_(left)  # autograd keeps what it multiplies
     if isinstance(lr, Tensor):
         x.sub_(u * lr)
     else:
@@ -75,8 +75,19 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
         return y * factor.reshape(())  # type: ignore[union-attr]
     if factor is not None:
         y = cut_off(y / factor.reshape(()), y.isinf())
-    u: Tensor = batch.options.phi.precondition(y)
-    return u
+    phi = batch.options.phi
+    view = as_matrix(y, batch.options.matrix_form) if isinstance(phi, Spectral) else y
+    u: Tensor = phi.precondition(view)
+    if batch.options.adjust is not None:
+        u = u * _training.adjustment(batch.options.adjust, *u.shape[-2:])
+    return u.reshape(y.shape)
+
+
+def as_matrix(y: Tensor, form: str) -> Tensor:
+    """Return a view of shape (..., rows, columns): a vector is one column."""
+    if y.ndim < 2:
+        return y.reshape(-1, 1)
+    return y if form == "stack" else y.flatten(1)
 
 
 def working(batch: Batch) -> torch.dtype:

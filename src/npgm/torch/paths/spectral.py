@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from npgm import _training
+from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import held
+from npgm.torch.paths.single import as_matrix, held
 from npgm.torch.spectral import precondition
-
-if TYPE_CHECKING:
-    from npgm.torch.gather import Batch
 
 
 def measure(batch: Batch) -> Norm:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     ys = foreach.gradients(batch)
     if batch.options.rule.before:
         ys = _ahead(batch, ys, foreach.next_average(batch, ys))
@@ -28,7 +26,7 @@ def measure(batch: Batch) -> Norm:
 
 
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.gather.Path`."""
+    """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
     us = [held(y, keep) for y in foreach.gradients(batch)]
     if not rule.before:
@@ -70,20 +68,10 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
 def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
     views = [as_matrix(y, options.matrix_form) for y in ys]
-    if options.differentiable:
-        us = [options.phi.precondition(view) for view in views]
-    else:
-        us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
+    us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * _training.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
-
-
-def as_matrix(y: Tensor, form: str) -> Tensor:
-    """Return a view of shape (..., rows, columns): a vector is one column."""
-    if y.ndim < 2:
-        return y.reshape(-1, 1)
-    return y if form == "stack" else y.flatten(1)
 
 
 def _as_dtensor(local: Tensor, like: Any) -> Any:

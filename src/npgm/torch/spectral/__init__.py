@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from npgm import _validate
+from npgm.kernels import registry
 from npgm.references import Reference, Spectral
+from npgm.torch.fused import is_direct
 from npgm.torch.norms import divisor, widest_dtype, working_dtype
 from npgm.torch.spectral import by_eigen, by_products
 
@@ -19,8 +22,6 @@ METHODS = ("auto", "eigen", "products")
 __all__ = ["METHODS", "precondition"]
 
 
-@torch._disable_dynamo  # type: ignore[attr-defined]  # that of torch.compiler imports the compiler at once
-@torch.no_grad()
 def precondition(
     phi: Reference,
     matrices: Sequence[Tensor],
@@ -53,6 +54,20 @@ def precondition(
     _validate.choice("method", method, METHODS)
     if method == "products" and not isinstance(phi.kernel, by_products.KERNELS):
         raise ValueError(f"method 'products' is for the kernels sqrt, logx2 and artanh, not {phi.kernel!r}")
+    if is_direct():
+        return _precondition(phi, matrices, relative, method, dtype)
+    key, parameters = phi.kernel.key, [getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)]  # type: ignore[arg-type]
+    scale = phi.scale * torch.ones((), dtype=torch.float64, device="cpu")  # by a product a graph lets it vary
+    result: list[Tensor] = torch.ops.npgm.spectral(
+        list(matrices), key, parameters, scale, relative=relative, method=method, dtype=dtype
+    )
+    return result
+
+
+@torch.no_grad()
+def _precondition(
+    phi: Spectral, matrices: Sequence[Tensor], relative: float | None, method: str, dtype: torch.dtype | None
+) -> list[Tensor]:
     same: defaultdict[Any, list[int]] = defaultdict(list)
     for i, y in enumerate(matrices):
         if y.ndim < 2 or not y.is_floating_point():
@@ -63,7 +78,7 @@ def precondition(
     for (_, _, working, _), members in same.items():
         wide = [_wide(matrices[i]).to(working) for i in members]
         joined = torch.cat([y.reshape(y.shape[:-2].numel(), *y.shape[-2:]) for y in wide])
-        done = _precondition(phi, joined, relative, method, dtype) if joined.numel() else joined
+        done = _of_one_shape(phi, joined, relative, method, dtype) if joined.numel() else joined
         for i, part in zip(members, torch.split(done, [y.shape[:-2].numel() for y in wide]), strict=True):
             y = matrices[i]
             u = part.reshape(_wide(y).shape)
@@ -76,7 +91,7 @@ def _wide(y: Tensor) -> Tensor:
     return y if y.shape[-2] <= y.shape[-1] else y.mT
 
 
-def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
+def _of_one_shape(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
     largest = y.abs().amax((-2, -1))
     # a power of two, by which the division does not round
     m, finite = torch.exp2(torch.log2(divisor(largest)).floor()), torch.isfinite(largest)
@@ -96,3 +111,23 @@ def _precondition(phi: Spectral, y: Tensor, relative: float | None, method: str,
     else:
         u = by_eigen.precondition(phi.kernel, z, q)
     return u if whole else torch.where(finite[:, None, None], u, torch.nan)
+
+
+# The decisions of `by_eigen` depend on values, which no graph has: one node of it is all matrices.
+torch.library.define(
+    "npgm::spectral",
+    "(Tensor[] matrices, str key, float[] parameters, Tensor scale, *, float? relative, str method,"
+    " ScalarType? dtype) -> Tensor[]",
+)
+
+
+@torch.library.impl("npgm::spectral", "CompositeExplicitAutograd")
+def _(matrices: list[Tensor], key: str, parameters: list[float], scale: Tensor, **options: Any) -> list[Tensor]:
+    results = _precondition(Spectral(registry[key](*parameters), scale.item()), matrices, **options)
+    return [u.clone() for u in results]  # which are parts of one tensor, and those of an operator are not
+
+
+@torch.library.register_fake("npgm::spectral")  # type: ignore[untyped-decorator]
+def _(matrices: list[Tensor], *args: object, **options: object) -> list[Tensor]:
+    made = [_wide(y).new_empty(_wide(y).shape) for y in matrices]
+    return [u if y.shape[-2] <= y.shape[-1] else u.mT for y, u in zip(matrices, made, strict=True)]

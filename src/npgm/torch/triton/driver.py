@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import struct
+from typing import Any
 
 import torch
 import triton.language as tl
@@ -34,21 +35,15 @@ KERNELS = frozenset(PRECONDITIONERS)
 
 
 def measure(
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    grad_scale: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    points: list[Tensor], gradients: list[Tensor], momentum: list[Tensor], grad_scale: Tensor | None, **rule: Any
 ) -> Tensor:
     """Return max|y| and ‖y‖ / max|y| in two rows, as `npgm.torch.norms.Norm` says, on the device."""
-    decoded = Rule.decode(phi, rule)
+    decoded = Rule.of_arguments(**rule)
     dtype, device, n = gradients[0].dtype, gradients[0].device, len(gradients)
     averages = momentum if decoded.before else []
     vectors = n if decoded.per_tensor else 1
     with torch.cuda.device_of(gradients[0]):  # type: ignore[no-untyped-call]
-        table, blocks = _table(decoded, parameters, gradients, averages)
+        table, blocks = _table(decoded, points, gradients, averages)
         parts, result = (torch.empty(2, size, dtype=torch.float64, device=device) for size in (blocks, vectors))
         if blocks:
             loops.measure[(blocks,)](
@@ -69,31 +64,29 @@ def measure(
 
 
 def move(
-    parameters: list[Tensor],
+    points: list[Tensor],
     gradients: list[Tensor],
     momentum: list[Tensor],
     factors: Tensor | None,
     lr: Tensor,
     grad_scale: Tensor | None,
     keep: Tensor | None,
-    *,
-    phi: str,
-    rule: list[float],
+    **rule: Any,
 ) -> None:
-    """Move as `npgm.torch.gather.Path` says, with all numbers read on the device."""
-    decoded = Rule.decode(phi, rule)
+    """Move as `npgm.torch.batch.Path` says, with all numbers read on the device."""
+    decoded = Rule.of_arguments(**rule)
     # what shares memory moves one after the other, as in a loop over the tensors
-    shared = _overlap(_extents(parameters), _extents(gradients), _extents(momentum))
-    groups = [slice(i, i + 1) for i in range(len(parameters))] if shared else [slice(None)]
-    dtype = parameters[0].dtype
+    shared = _overlap(_extents(points), _extents(gradients), _extents(momentum))
+    groups = [slice(i, i + 1) for i in range(len(points))] if shared else [slice(None)]
+    dtype = points[0].dtype
     per_tensor = factors is not None and factors.numel() > 1
-    with torch.cuda.device_of(parameters[0]):  # type: ignore[no-untyped-call]
+    with torch.cuda.device_of(points[0]):  # type: ignore[no-untyped-call]
         for group in groups:
-            table, blocks = _table(decoded, parameters[group], gradients[group], momentum[group])
+            table, blocks = _table(decoded, points[group], gradients[group], momentum[group])
             if blocks:
                 loops.move[(blocks,)](
                     table,
-                    len(parameters[group]),
+                    len(points[group]),
                     factors[group] if factors is not None and per_tensor else factors,
                     lr,
                     grad_scale,
@@ -109,7 +102,7 @@ def move(
                     STRIP=32 * WARPS * 16 // dtype.itemsize,
                     num_warps=WARPS,
                 )
-    torch.autograd.graph.increment_version([*parameters, *momentum])
+    torch.autograd.graph.increment_version([*points, *momentum])
 
 
 torch.library.impl("npgm::measure", "CUDA", measure)

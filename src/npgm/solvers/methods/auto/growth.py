@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.trial import Trial, dot
+from npgm._array import Array, Namespace, dot, one_if_zero, row_norms
+from npgm.solvers.point import Trial
 
 COSINE, DEGREES = 0.8, (3.0, 5.0)
 """f grows like a quartic where ∇f and x are at most this far apart, by the cosine of their angle, and the degree is

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.trial import Trial
+from npgm.solvers.point import Trial
 
 ARMIJO, STEEP = 1e-4, 0.9
 """A step is taken if f falls by the first share of what the slope at its start promises; where the slope at its end is

@@ -10,19 +10,18 @@ from npgm import _validate
 from npgm._array import Array, Namespace, holds_somewhere, one_if_zero, select
 from npgm.kernels import Cosh
 from npgm.references import Isotropic, Reference
-from npgm.solvers.directions import Preconditioned
-from npgm.solvers.method import Method, Point, register
+from npgm.solvers.method import Method, register
 from npgm.solvers.methods.auto import growth, line, quasi_newton
 from npgm.solvers.methods.auto.line import Interpolation
 from npgm.solvers.methods.auto.line import State as LineState
 from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
 from npgm.solvers.methods.auto.quasi_newton import State as QuasiNewtonState
-from npgm.solvers.methods.npgm import scaled
+from npgm.solvers.methods.npgm import chosen_reference
+from npgm.solvers.point import Point, Trial
 from npgm.solvers.search import Search
 from npgm.solvers.search import State as SearchState
 from npgm.solvers.stepsizes import as_lr
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
-from npgm.solvers.trial import Trial
 
 
 class State(NamedTuple):
@@ -83,18 +82,13 @@ class Auto(Method):
         rule = as_lr(self.lr)
         if not isinstance(rule, EdgeOfStability):
             raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
-        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=True)
+        reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=True)
         memory = self.memory if self.memory is None else _validate.count("memory", self.memory, least=1)
         _validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
         _validate.fields(self, momentum=_validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
         return replace(self, reference=self.reference.flattened(shape))
-
-    @cached_property
-    def preconditioned(self) -> Preconditioned:
-        """The direction of the heavy ball."""
-        return Preconditioned(self.reference, self.scale == "auto")
 
     @cached_property
     def rule(self) -> EdgeOfStability:
@@ -105,7 +99,7 @@ class Auto(Method):
     @cached_property
     def search(self) -> Search:
         """The heavy ball."""
-        return Search(self.preconditioned, self.rule, self.momentum)
+        return Search(self.stationarity_reference, self.rule, self.momentum)
 
     @cached_property
     def newton(self) -> QuasiNewton:
@@ -118,17 +112,14 @@ class Auto(Method):
         return Interpolation()
 
     @property
-    def measure(self) -> Reference:
-        return self.preconditioned.unscaled
-
-    def scales(self, xp: Namespace, start: Point) -> Array | None:
-        return self.preconditioned.init(xp, start)
+    def stationarity_reference(self) -> Reference:
+        return self.reference
 
     def init(self, xp: Namespace, start: Point) -> State:
         zero = xp.zeros_like(start.grad_norm)
         never = zero > 0.0
         return State(
-            search=self.search.init(xp, start),
+            search=self.search.init(xp, start, self.preconditioned(xp, start)),
             newton=self.newton.init(xp, start),
             line=self.line.init(zero),
             newtons=never,
@@ -140,11 +131,11 @@ class Auto(Method):
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         p, search = self.search.step(xp, here, state.search)
         if holds_somewhere(xp, state.newtons):
-            u, measure = self.newton.at(xp, here, state.newton)
+            u, model = self.newton.at(xp, here, state.newton)
             share = self.line.share(xp, u, state.line)
             p = select(xp, state.newtons, -share * u, p)
             # that at which the heavy ball's test asks for as much as Armijo's
-            lr = 2.0 * line.ARMIJO / (self.rule.decrease or 1.0) * share * measure / one_if_zero(xp, search.measure)
+            lr = 2.0 * line.ARMIJO / (self.rule.decrease or 1.0) * share * model / one_if_zero(xp, search.stationarity)
             search = search._replace(step=p, lr=xp.where(state.newtons, lr, search.lr))
         return here.x + p, state._replace(search=search)
 
@@ -154,7 +145,7 @@ class Auto(Method):
 
     def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
         newtons, search = state.newtons, state.search
-        trial = Trial.of(xp, here, there, search.step, search.direction, search.measure)
+        trial = Trial.of(xp, here, there, search.step, search.direction, search.stationarity)
         balls, heavy = self.search.judge(xp, trial, search)
         curved = self.newton.curved(trial)
         followed, line = self.line.judge(xp, trial, curved, state.line)
@@ -171,7 +162,7 @@ class Auto(Method):
         idle = search.rule._replace(curvature=heavy.rule.curvature, sharpest=heavy.rule.sharpest)
         rule = type(idle)(*(xp.where(newtons, *each) for each in zip(idle, heavy.rule, strict=True)))
         f = xp.where(taken, there.f, here.f)
-        rule = self.rule.restart(xp, back, f, self.preconditioned, search.along, rule)
+        rule = self.rule.restart(xp, back, f, self.search.preconditioned(search), rule)
         fresh = self.line.init(trial.step_norm)
         return taken, State(
             search=heavy._replace(rule=rule, last=select(xp, back, xp.zeros_like(heavy.last), heavy.last)),

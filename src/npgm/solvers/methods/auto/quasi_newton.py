@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms, select
-from npgm.solvers.directions import Direction
-from npgm.solvers.method import Point
+from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
 from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
-from npgm.solvers.trial import Trial, dot
+from npgm.solvers.point import Point, Trial
 
 ENTRIES, LEAST, MOST = 20_000, 10, 50
 """The memory holds as many pairs as make so many entries, within these limits."""
@@ -37,7 +35,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Direction):
+class QuasiNewton:
     """u = H ∇f(x), with H the inverse BFGS matrix of the last pairs; φ(u) = ½⟨u, H⁻¹u⟩.
 
     In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes over the pairs, whatever their
@@ -62,6 +60,7 @@ class QuasiNewton(Direction):
         return State(none, none, square, square, numbers, factor)
 
     def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
+        """Return u, of shape (runs, n), and φ(u), of shape (runs, 1)."""
         u = self._product(xp, here.grad, state)
         slope = dot(xp, u, here.grad)
         good = slope > STRAIGHT * here.grad_norm * row_norms(xp, u)
