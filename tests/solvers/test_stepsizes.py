@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -13,8 +12,6 @@ import scipy.sparse
 import npgm
 from npgm.problems import MatrixFactorization
 from npgm.solvers import Status
-from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
-from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 
 pytestmark = pytest.mark.usefixtures("solver_path")
@@ -261,34 +258,6 @@ def test_scale_auto_is_a_tenth_of_the_first_gradient():
             np.testing.assert_allclose(got.history["stationarity"][:, i], want.history["stationarity"], rtol=1e-12)
         want = npgm.minimize(fun, start[0], reference=name, scale=scale, **options)
         np.testing.assert_allclose(got.x[0], want.x, rtol=1e-13)
-
-
-def test_the_quasi_newton_direction_is_the_inverse_bfgs_matrix():
-    rng = np.random.default_rng(0)
-    n, memory = 6, 3
-    root = rng.normal(size=(n, n))
-    hessian = root @ root.T + np.eye(n)
-    direction = QuasiNewton(memory)
-
-    def at(x):
-        grad = hessian @ x
-        return Point(x[None], np.array([[0.5 * x @ grad]]), grad[None], np.array([[np.linalg.norm(grad)]]))
-
-    points = [at(x) for x in rng.normal(size=(6, n))]
-    state = direction.init(np, points[0])
-    pairs = []
-    for here, there in itertools.pairwise(points):
-        step = there.x - here.x
-        state = direction.learn(np, Trial.of(np, here, there, step, step, step[:, :1]), state)
-        pairs.append((step[0], (there.grad - here.grad)[0]))
-    s, y = pairs[-1]
-    H = (s @ y) / (y @ y) * np.eye(n)
-    for s, y in pairs[-memory:]:
-        V = np.eye(n) - np.outer(y, s) / (s @ y)
-        H = V.T @ H @ V + np.outer(s, s) / (s @ y)
-    u, half_slope = direction.at(np, points[-1], state)
-    np.testing.assert_allclose(u[0], H @ points[-1].grad[0], rtol=1e-9)
-    assert half_slope[0, 0] == pytest.approx(0.5 * points[-1].grad[0] @ H @ points[-1].grad[0])
 
 
 def test_a_cycle_is_named_with_a_stepsize_that_ends_it():

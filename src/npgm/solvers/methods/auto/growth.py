@@ -26,4 +26,3 @@ def is_quartic(xp: Namespace, trial: Trial) -> Array:
     curvature = one_if_zero(xp, trial.product)
     degree = 2.0 - bend(xp, trial) / curvature * (size / one_if_zero(xp, trial.step_norm))
     return aligned & (trial.product > 0.0) & (degree > DEGREES[0]) & (degree < DEGREES[1])
-

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
-from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 from npgm.solvers.point import Point, Trial
+from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 
 ENTRIES, LEAST, MOST = 20_000, 10, 50
 """The memory holds as many pairs as make so many entries, within these limits."""

@@ -1,0 +1,78 @@
+"""The parts of the method "auto", and where each of them has its turn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npgm
+from npgm.solvers.methods.auto import growth
+from npgm.solvers.methods.auto.line import ARMIJO, cubic_minimiser
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
+from npgm.solvers.point import Point, Trial
+from npgm.theory import certify
+
+
+def trial(fun, x, y):
+    """Return the step from x to y."""
+    points = []
+    for point in (x, y):
+        f, grad = fun(point)
+        points.append(Point(point[None], np.array([[f]]), grad[None], np.linalg.norm(grad).reshape(1, 1)))
+    return Trial.of(np, *points, (y - x)[None], np.zeros((1, x.size)), np.zeros((1, 1)))
+
+
+def test_the_compact_form_is_that_of_bfgs():
+    rng = np.random.default_rng(0)
+    A = rng.standard_normal((6, 6))
+    A = A @ A.T + np.eye(6)
+
+    def quadratic(x):
+        return 0.5 * x @ A @ x, A @ x
+
+    newton = QuasiNewton(memory=4)
+    x = rng.standard_normal(6)
+    state = newton.init(np, trial(quadratic, x, x).here)
+    pairs = []
+    for _ in range(7):
+        step = trial(quadratic, x, x + rng.standard_normal(6))
+        state = newton.learn(np, step, newton.curved(step), state)
+        pairs.append((step.step[0], step.change[0]))
+        s, y = pairs[-1]
+        H = s @ y / (y @ y) * np.eye(6)
+        for s, y in pairs[-4:]:
+            V = np.eye(6) - np.outer(y, s) / (s @ y)
+            H = V.T @ H @ V + np.outer(s, s) / (s @ y)
+        here = trial(quadratic, x, x).here
+        np.testing.assert_allclose(newton.at(np, here, state)[0][0], H @ here.grad[0], rtol=1e-9)
+
+
+def test_the_cubic_is_least_where_its_slope_is_zero():
+    for cubic in ([1.0, 2.0, -3.0], [-0.3, 4.0, -1.0], [2.0, -3.0, -1.0]):
+        p = np.polynomial.Polynomial([0.0, *cubic[::-1]])
+        least = cubic_minimiser(np, p(1.0), p.deriv()(0.0), p.deriv()(1.0))
+        assert p.deriv()(least) == pytest.approx(0.0, abs=1e-12)
+        assert p.deriv(2)(least) > 0.0
+
+
+@pytest.mark.parametrize(("power", "quartic"), [(2, False), (4, True), (8, False)])
+def test_the_degree_of_growth_is_found(power, quartic):
+    def fun(x):
+        return np.sum(x**power), power * x ** (power - 1)
+
+    x = np.array([3.0, 2.9])
+    assert growth.is_quartic(np, trial(fun, x, 0.95 * x))[0, 0] == quartic
+
+
+def test_the_steps_of_auto_promise_what_armijo_asks_for():
+    """The γ of the history makes of σγφ(u) Armijo's share of the slope, so that one bound holds for all steps."""
+    problem = npgm.problems.registry["quadratic"](a=(1.0, 30.0, 900.0))
+    history = npgm.minimize(problem, np.ones(3), tol=1e-8, history=True).history
+    taken = history["taken"]
+    assert taken[:-1].sum() > 5
+    asked = 0.1 * history["lr"] * history["stationarity"]
+    falls = -np.diff(history["fun"])
+    assert (falls[taken[:-1]] >= asked[:-1][taken[:-1]] - 1e-12).all()
+    # of a quasi-Newton step in a quadratic function, f falls by half of the slope
+    assert asked[8] / falls[8] == pytest.approx(2.0 * ARMIJO, rel=0.5)
+    assert certify.auto(history, minimum=0.0).holds
