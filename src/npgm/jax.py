@@ -28,7 +28,8 @@ from jax.flatten_util import ravel_pytree
 from npgm import _validate
 from npgm._array import explicit_sharding, resharded, row_norms
 from npgm.solvers import Method, Status
-from npgm.solvers.method import Point, chosen
+from npgm.solvers.method import chosen
+from npgm.solvers.point import Point
 from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged, rounding
 
 __all__ = ["Result", "minimize"]

@@ -80,13 +80,13 @@ def test_under_vmap_each_run_is_its_own():
     def solve(start, strength):
         return npgm.jax.minimize(fun, start, args=(strength,), lr=0.1, momentum=0.5, tol=1e-6)
 
-    together = jax.jit(jax.vmap(solve))(starts, strengths)
-    assert together.nit[2] == 0
+    batch = jax.jit(jax.vmap(solve))(starts, strengths)
+    assert batch.nit[2] == 0
     for i, (start, strength) in enumerate(zip(starts, strengths, strict=True)):
         alone = solve(start, strength)
-        assert together.nit[i] == alone.nit
-        np.testing.assert_allclose(together.x[i], alone.x, rtol=1e-12, atol=1e-15)
-    assert together.success.all()
+        assert batch.nit[i] == alone.nit
+        np.testing.assert_allclose(batch.x[i], alone.x, rtol=1e-12, atol=1e-15)
+    assert batch.success.all()
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_spectral_reference_function_sees_a_matrix():
     np.testing.assert_allclose(got.x, want.x, rtol=1e-12, atol=1e-12)
 
 
-def test_what_is_not_finite_ends_a_run_at_the_last_point_that_was():
+def test_a_run_ends_at_the_last_finite_point():
     with np.errstate(over="ignore"):
         want = npgm.minimize(lambda x: (np.sum(x**4), 4 * x**3), START, method="gd", lr=1.0)
     got = npgm.jax.minimize(lambda x: jnp.sum(x**4), jnp.asarray(START), method="gd", lr=1.0)

@@ -196,7 +196,7 @@ def test_a_function_may_reuse_its_gradient_array(method):
 
 
 @pytest.mark.parametrize("method", sorted(npgm.solvers.registry))
-def test_the_callers_errstate_is_that_of_his_functions_and_not_of_the_iteration(method):
+def test_errstate_is_the_callers_in_his_functions_alone(method):
     seen = []
 
     def gradient(value):
@@ -345,7 +345,7 @@ def test_badly_scaled_objectives_do_not_break_the_loop(scale, exponent):
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_a_function_that_writes_into_its_point_is_survived_as_by_scipys_methods(separate):
+def test_a_function_may_write_into_its_point_as_with_scipy(separate):
     def writes(x):
         f, g = fun(x.copy())
         x[:] = np.nan

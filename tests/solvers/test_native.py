@@ -18,7 +18,7 @@ from backends import without_native
 from npgm import _native
 from npgm.solvers import Status, registry
 from npgm.solvers.method import build
-from npgm.solvers.methods import auto
+from npgm.solvers.methods.auto import method as auto
 from npgm.solvers.native import stepper
 from npgm.solvers.objective import Objective
 
@@ -114,7 +114,7 @@ def test_the_native_rule_makes_the_same_steps(key, options, dtype):
         assert not got.history["taken"][:-1].all()
 
 
-def test_blocks_of_quasi_newton_steps_double_where_they_end_for_want_of_progress(monkeypatch):
+def test_blocks_of_quasi_newton_steps_without_progress_double(monkeypatch):
     for name, value in {"FIRST": 8, "LATER": 6, "BLOCK": 2, "PROGRESS": 0.0, "SHARPER": 1e9}.items():
         monkeypatch.setattr(auto, name, value)
     modes = []
@@ -297,7 +297,7 @@ def test_the_last_point_may_be_kept_as_caches_do():
     assert len(calls) == 31
 
 
-def test_a_divergence_takes_back_one_run_and_no_point_that_is_kept():
+def test_a_divergence_takes_back_one_run_alone():
     kept, copies = [], []
 
     def holed(x):
@@ -320,7 +320,7 @@ def test_a_divergence_takes_back_one_run_and_no_point_that_is_kept():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "options"), [(key, each[-1]) for key, each in RULES.items()], ids=str)
-def test_nothing_of_the_size_of_the_points_is_allocated_after_the_first_step(key, options):
+def test_no_memory_of_the_size_of_x_is_allocated_after_a_step(key, options):
     n = 200_000
     gradient = np.empty(n)
     curvature = np.linspace(1.0, 2.0, n)

@@ -242,13 +242,11 @@ def test_runs_of_a_batch_are_those_of_one(lr):
         return np.array(values), np.stack(grads)
 
     options = {"prox": proximal.L1(0.5), "lr": lr, "maxiter": 40, "tol": 0.0, "history": True}
-    together = npgm.minimize(batch, starts, batch=True, **options)
+    runs = npgm.minimize(batch, starts, batch=True, **options)
     for i, start in enumerate(starts):
         alone = npgm.minimize(logistic, start, **options)
-        np.testing.assert_allclose(together.x[i], alone.x, rtol=1e-9, atol=1e-12)
-        np.testing.assert_allclose(
-            together.history["stationarity"][1:, i], alone.history["stationarity"][1:], rtol=1e-6
-        )
+        np.testing.assert_allclose(runs.x[i], alone.x, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(runs.history["stationarity"][1:, i], alone.history["stationarity"][1:], rtol=1e-6)
 
 
 @pytest.mark.slow
@@ -293,7 +291,7 @@ def test_errors_come_before_any_step(options, error, message):
     assert len(calls) <= 1
 
 
-def test_certificates_of_the_smooth_theorems_refuse_a_run_with_prox():
+def test_certificates_of_smooth_theorems_refuse_runs_with_prox():
     run = npgm.minimize(squares, np.zeros(12), prox=proximal.L1(0.5), lr=1e-3, reference="separable-quad", history=True)
     for report in (
         certify.auto(run.history, minimum=0.0),

@@ -13,10 +13,9 @@ import scipy.sparse
 import npgm
 from npgm.problems import MatrixFactorization
 from npgm.solvers import Status
-from npgm.solvers.directions import QuasiNewton
-from npgm.solvers.method import Point
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
+from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
-from npgm.solvers.trial import Trial
 
 pytestmark = pytest.mark.usefixtures("solver_path")
 RULES = [
@@ -52,7 +51,7 @@ def test_no_number_is_needed(options):
         assert res.success, res.message
 
 
-def test_backtracking_averages_directions_whatever_their_stepsizes():
+def test_backtracking_averages_directions_of_all_stepsizes():
     """A step is -γm with m ← βm + (1-β)u, where γ is halved between the steps that are averaged."""
     options = {"method": "npgm", "reference": "separable-cosh", "lr": "backtracking", "momentum": 0.4}
     res = npgm.minimize(rosenbrock, np.array([-1.2, 1.0]), maxiter=60, tol=0.0, history=True, **options)
@@ -212,13 +211,13 @@ def test_a_users_own_rule_is_found_by_name():
     class Shrinking(Stepsize):
         key = "shrinking"
 
-        def init(self, xp, start, direction, state, momentum):
+        def init(self, xp, start, phi, momentum):
             return State(xp.ones_like(start.f))
 
         def coefficients(self, state, momentum):
             return state.lr, 0.0 * state.lr
 
-        def judge(self, xp, trial, direction, along, state, momentum):
+        def judge(self, xp, trial, phi, state, momentum):
             return trial.finite, State(state.lr * 0.99)
 
     register(Shrinking)
@@ -230,7 +229,7 @@ def test_a_users_own_rule_is_found_by_name():
         del registry["shrinking"]
 
 
-def test_a_rule_without_a_reference_takes_the_scale_from_the_gradients():
+def test_a_rule_takes_the_scale_from_the_gradients():
     of_itself, told = npgm.solvers.registry["npgm"](lr="auto"), npgm.solvers.registry["npgm"](lr="auto", scale=2.0)
     assert (of_itself.scale, told.scale, told.reference.scale) == ("auto", 2.0, 2.0)
 
@@ -287,12 +286,12 @@ def test_the_quasi_newton_direction_is_the_inverse_bfgs_matrix():
     for s, y in pairs[-memory:]:
         V = np.eye(n) - np.outer(y, s) / (s @ y)
         H = V.T @ H @ V + np.outer(s, s) / (s @ y)
-    u, measure = direction.at(np, points[-1], state)
+    u, half_slope = direction.at(np, points[-1], state)
     np.testing.assert_allclose(u[0], H @ points[-1].grad[0], rtol=1e-9)
-    assert measure[0, 0] == pytest.approx(0.5 * points[-1].grad[0] @ H @ points[-1].grad[0])
+    assert half_slope[0, 0] == pytest.approx(0.5 * points[-1].grad[0] @ H @ points[-1].grad[0])
 
 
-def test_a_cycle_is_named_and_the_curvature_suggests_a_stepsize_that_ends_it():
+def test_a_cycle_is_named_with_a_stepsize_that_ends_it():
     def parabola(x):
         return 0.5 * float(x @ x), x
 
@@ -308,7 +307,7 @@ def test_a_cycle_is_named_and_the_curvature_suggests_a_stepsize_that_ends_it():
     assert fine.message == "Maximum number of iterations, 200, was reached."
 
 
-def test_where_f_is_finite_at_the_start_alone_half_the_stepsize_is_suggested():
+def test_half_the_stepsize_is_suggested_where_no_secant_is_finite():
     def fun(x):
         return (0.0, np.ones(2)) if (x == 1.0).all() else (np.nan, np.full(2, np.nan))
 

@@ -180,7 +180,7 @@ class Stepper:
             whether all are taken.
         """
 
-    def measure(self, gradient: int, f: int, norms: int) -> float:
+    def write_norms(self, gradient: int, f: int, norms: int) -> float:
         """Write the norms of the gradients.
 
         Returns:

@@ -111,7 +111,7 @@ public:
         }
     }
 
-    double measure(std::uintptr_t gradient, double const* f, double* norms) const override {
+    double write_norms(std::uintptr_t gradient, double const* f, double* norms) const override {
         double smallest = infinity;
         bool finite = true;
         for (std::size_t run = 0; run < runs; ++run) {

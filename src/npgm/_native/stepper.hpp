@@ -34,10 +34,10 @@ public:
 
     // Write the next points.
     virtual void step(Iterate const&) = 0;
-    // Say which of the steps are taken, after the gradients were measured; return whether all are.
+    // Say which of the steps are taken, after the norms were written; return whether all are.
     virtual bool judge(Judgement const&) = 0;
     // Write the norms of the gradients. Return the smallest, or NaN if one of them or of the values `f` is not finite.
-    virtual double measure(std::uintptr_t gradient, double const* f, double* norms) const = 0;
+    virtual double write_norms(std::uintptr_t gradient, double const* f, double* norms) const = 0;
 
     std::size_t const runs, size;
 };

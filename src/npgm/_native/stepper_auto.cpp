@@ -42,7 +42,7 @@ double inner(std::size_t n, A const& a, B const& b) {
     return total;
 }
 
-// The inverse BFGS matrix of the last secants: npgm.solvers.directions.QuasiNewton.
+// The inverse BFGS matrix of the last secants: npgm.solvers.methods.auto.QuasiNewton.
 template <class T>
 class QuasiNewton {
 public:
@@ -113,8 +113,8 @@ public:
     double propose(Row<T> const& row, T* work) {
         if (scale == 0.0) start(row);
         double const q = row.norm / scale, root = std::hypot(1.0, q);
-        measure = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
-        least = o.decrease * lr * measure;
+        stationarity = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
+        least = o.decrease * lr * stationarity;
         if (finishing) {
             newton.product(row.gradient, work);
             auto const u = [&](std::size_t i) { return work[i]; };
@@ -127,7 +127,7 @@ public:
                 slope = factor * row.norm * row.norm;
                 length = factor * row.norm;
             }
-            measure = 0.5 * slope;
+            stationarity = 0.5 * slope;
             share = std::min(1.0, radius / (length == 0.0 ? 1.0 : length));
             T const by = T(-share * factor);
 #pragma omp simd
@@ -195,7 +195,7 @@ private:
     // npgm.solvers.stepsizes.edge_of_stability
     bool accept_ball(Trial<T> const& at, bool finite, double slack) {
         double const highest = window.largest(calmed ? window.size() : (window.size() + 1) / 2);
-        bool const taken = finite && at.next_f <= highest - o.decrease * lr * measure + slack;
+        bool const taken = finite && at.next_f <= highest - o.decrease * lr * stationarity + slack;
         if (taken) {
             lr = std::min(2.0 * o.safety * (1.0 + o.momentum) * inverse_curvature(), 2.0 * lr);
             momentum = o.momentum;
@@ -207,9 +207,9 @@ private:
         return taken;
     }
 
-    // npgm.solvers.stepsizes.trust_region
+    // npgm.solvers.methods.auto.trust_region
     bool accept_newton(Trial<T> const& at, bool finite, double step_norm, double slack, double lost) {
-        double const predicted = share * (2.0 - share) * measure, fall = at.f - at.next_f;
+        double const predicted = share * (2.0 - share) * stationarity, fall = at.f - at.next_f;
         bool const taken = finite && fall >= -slack + std::max(0.1 * predicted, least);
         bool const flat = std::abs(fall) < lost, settled = at.next_norm < 1.5 * at.norm;
         if (!finite)
@@ -265,7 +265,7 @@ private:
     Record window, norms, curvatures, lengths;
     double scale = 0.0, straight = 0.0, first_norm = 0.0, lr = 0.0, momentum = 0.0;
     double curvature = 0.0, sharpest = 0.0;
-    double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
+    double stationarity = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
     double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
     bool finishing = false, may_settle = true, calmed = false;
 };

@@ -73,10 +73,10 @@ void bind_steppers(nb::module_& m) {
             },
             "gradient"_a, "next_gradient"_a, "f"_a, "next_f"_a, "norms"_a, "next_norms"_a, "taken"_a)
         .def(
-            "measure",
+            "write_norms",
             [](Stepper const& stepper, std::uintptr_t gradient, std::uintptr_t f, std::uintptr_t norms) {
                 Released const released(stepper);
-                return stepper.measure(gradient, reinterpret_cast<double const*>(f), reinterpret_cast<double*>(norms));
+                return stepper.write_norms(gradient, reinterpret_cast<double const*>(f), reinterpret_cast<double*>(norms));
             },
             "gradient"_a, "f"_a, "norms"_a);
 

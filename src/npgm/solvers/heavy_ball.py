@@ -3,65 +3,59 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from npgm import _validate
 from npgm._array import Array, Namespace
-from npgm.references import Reference
-from npgm.solvers.directions import Preconditioned
-from npgm.solvers.method import Method, Point
+from npgm.solvers.method import Algorithm1, Method
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.search import Search
 from npgm.solvers.stepsizes import Stepsize, as_lr
-from npgm.solvers.trial import Trial
 
 
 @dataclass(frozen=True)
 class HeavyBall(Method):
-    """x ← x - γ m with m ← β m + (1-β) u, from m = 0, where u = ∇φ*(∇f(x)) is the `direction`."""
+    """x ← x - γ m with m ← β m + (1-β) u, from m = 0, where u = ∇φ*(∇f(x))."""
 
     momentum: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", as_lr(self.lr))
-
-    @property
-    @abstractmethod
-    def direction(self) -> Preconditioned:
-        """What gives u."""
+        _validate.assign(self, lr=as_lr(self.lr))
 
     @cached_property
     def search(self) -> Search | None:
-        """The direction with the rule, where γ is not a number."""
-        return Search(self.direction, self.lr, self.momentum) if isinstance(self.lr, Stepsize) else None
+        """The heavy ball with its rule, where γ is not a number."""
+        rule = self.lr
+        return Search(self.stationarity_reference, rule, self.momentum) if isinstance(rule, Stepsize) else None
 
     @property
-    def measure(self) -> Reference:
-        return self.direction.unscaled
-
-    def scales(self, xp: Namespace, start: Point) -> Array | None:
-        return self.direction.init(xp, start)
+    def as_npgm(self) -> Algorithm1 | None:
+        if self.fixed_lr is None or self.scale_follows:
+            return None
+        return Algorithm1(self.fixed_lr, self.momentum, self.stationarity_reference)
 
     @property
     def sharpness_limit(self) -> float | None:
-        curvature = self.direction.curvature_at_zero
-        if not isinstance(self.lr, float) or self.direction.auto_scale:
+        curvature = self.stationarity_reference.curvature_at_zero
+        if self.fixed_lr is None or self.scale_follows:
             return None
-        return heavy_ball_limit(self.lr, self.momentum) / curvature if curvature > 0.0 else math.inf
+        return heavy_ball_limit(self.fixed_lr, self.momentum) / curvature if curvature > 0.0 else math.inf
 
     def init(self, xp: Namespace, start: Point) -> Any:
-        if self.search is not None:
-            return self.search.init(xp, start)
-        return self.direction.init(xp, start), xp.zeros_like(start.x)
+        phi = self.preconditioned(xp, start)
+        return (phi.scale, xp.zeros_like(start.x)) if self.search is None else self.search.init(xp, start, phi)
 
     def step(self, xp: Namespace, here: Point, state: Any) -> tuple[Array, Any]:
         if self.search is not None:
             p, state = self.search.step(xp, here, state)
             return here.x + p, state
-        along, m = state
-        following, m = heavy_ball(here.x, self.direction(xp, here.grad, along), m, self.lr, self.momentum)
-        return following, (along, m)
+        scale, m = state
+        u = Preconditioned(self.stationarity_reference, scale)(here.grad)
+        following, m = heavy_ball(here.x, u, m, self.lr, self.momentum)
+        return following, (scale, m)
 
     @property
     def judges(self) -> bool:
@@ -69,7 +63,7 @@ class HeavyBall(Method):
 
     def judge(self, xp: Namespace, here: Point, there: Point, state: Any) -> tuple[Array, Any]:
         assert self.search is not None
-        trial = Trial.of(xp, here, there, state.step, state.direction, state.measure)
+        trial = Trial.of(xp, here, there, state.step, state.direction, state.stationarity)
         return self.search.judge(xp, trial, state)
 
     def stepsize(self, state: Any) -> Array | float:

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from npgm._array import Array, Bools, Floats, Namespace, to_host
-from npgm.references import Isotropic, Reference
+from npgm.references import Isotropic
 from npgm.solvers.iterate import Iterate
 from npgm.solvers.method import Method
+from npgm.solvers.preconditioned import Preconditioned
 
 _ENTRIES = 65536
-"""The measure of small gradients is taken of many iterates at once, up to so many entries: it has many operations."""
+"""Stationarity has many operations: it is taken of so many iterates at once as have up to so many entries."""
 
 
 class History(dict[str, Any]):
@@ -38,8 +39,9 @@ class History(dict[str, Any]):
 class Recorder:
     """The records of a call of `minimize`, with the stationarity measure of the method's own φ."""
 
-    def __init__(self, xp: Namespace, method: Method, scales: Array | None) -> None:
-        self.xp, self.method, self.phi, self.scales = xp, method, method.measure, scales
+    def __init__(self, xp: Namespace, method: Method, phi: Preconditioned) -> None:
+        self.xp, self.method, self.phi = xp, method, phi
+        self.isotropic = isinstance(phi.reference, Isotropic)
         self.lr: list[Floats] = []
         self.taken: list[Bools | None] = []
         self.decrease: list[Floats] = []
@@ -58,31 +60,36 @@ class Recorder:
         self.grad_norm.append(iterate.grad_norm.copy())
         self.seconds.append(seconds)
         if self.algorithm_1 is not None:
-            self._measure_momentum(iterate.x, self.algorithm_1.lr)
+            self._append_momentum(iterate.x, self.algorithm_1.lr)
         if len(self.fun) > 1:
             self.lr.append(np.array(iterate.stepsize))
             self.taken.append(None if iterate.taken is None else iterate.taken.copy())
             if (decrease := iterate.decrease) is not None:
                 self.decrease.append(decrease)
-        if not isinstance(self.phi, Isotropic):
+        if not self.isotropic:
             self.gradients.append(self.xp.asarray(iterate.grad, copy=True))
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
-                self._measure()
+                self._reduce()
 
     def history(self, batch: bool, eps: float, nit: Any) -> History:
         """Return what `minimize` returns as ``history``, for runs that ended after ``nit`` iterations."""
         grad_norm = np.array(self.grad_norm)
-        if isinstance(self.phi, Isotropic):  # a function of the norm alone
-            scales = None if self.scales is None else to_host(self.scales[:, 0])[:, None]
-            measure = stationarity(self.phi, grad_norm[..., None], scales)
+        if self.isotropic:
+            stationarity = self.phi.stationarity_of_norms(grad_norm)
         else:
-            self._measure()
-            measure = np.reshape(np.concatenate(self.stationarity), grad_norm.shape)
+            self._reduce()
+            stationarity = np.reshape(np.concatenate(self.stationarity), grad_norm.shape)
         lr, taken = np.full(grad_norm.shape, np.nan), np.zeros(grad_norm.shape, dtype=np.bool_)
         for k, (gamma, step) in enumerate(zip(self.lr, self.taken, strict=True)):
             lr[k] = np.where(nit > k, gamma, np.nan)
             taken[k] = (nit > k) & (True if step is None else step)
-        runs = {"fun": np.array(self.fun), "grad_norm": grad_norm, "stationarity": measure, "lr": lr, "taken": taken}
+        runs = {
+            "fun": np.array(self.fun),
+            "grad_norm": grad_norm,
+            "stationarity": stationarity,
+            "lr": lr,
+            "taken": taken,
+        }
         if self.decrease:
             runs["decrease"] = np.full(grad_norm.shape, np.nan)
             for k, decrease in enumerate(self.decrease):
@@ -93,23 +100,17 @@ class Recorder:
             runs = {name: values[:, 0] for name, values in runs.items()}
         return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps)
 
-    def _measure_momentum(self, x: Array, lr: float) -> None:
+    def _append_momentum(self, x: Array, lr: float) -> None:
         last, self.x = self.x, self.xp.asarray(x, copy=True)
         m = (self.x if last is None else last) - self.x
-        value = self.phi(m / lr, axis=-1)
+        phi = self.phi.reference  # of one λ, as Algorithm 1 has it
+        value = phi(m / lr, axis=-1)
         # rounding of x may carry m out of a bounded domain, at whose boundary it is
-        inside = self.phi(m * ((1.0 - 1e-6) / lr), axis=-1) if self.phi.radius < math.inf else value
+        inside = phi(m * ((1.0 - 1e-6) / lr), axis=-1) if phi.radius < math.inf else value
         self.momentum.append(to_host(self.xp.where(self.xp.isfinite(value), value, inside)))
 
-    def _measure(self) -> None:
+    def _reduce(self) -> None:
         if self.gradients:
-            measure = stationarity(self.phi, self.xp.stack(self.gradients), self.scales)
-            self.stationarity.append(to_host(self.xp.reshape(measure, (-1,))))
+            stationarity = self.phi.stationarity(self.xp.stack(self.gradients))
+            self.stationarity.append(to_host(self.xp.reshape(stationarity, (-1,))))
             self.gradients.clear()
-
-
-def stationarity(phi: Reference, grad: Array, scales: Array | None) -> Array:
-    """Return φ(∇φ*(y)) for the last axis of ``grad``, with λφ for φ where there are ``scales``, of shape (runs, 1)."""
-    if scales is None:
-        return phi.stationarity(grad, axis=-1)
-    return scales[:, 0] * phi.stationarity(grad / scales, axis=-1)

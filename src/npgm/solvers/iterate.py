@@ -9,8 +9,9 @@ import array_api_compat
 import numpy as np
 
 from npgm._array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
-from npgm.solvers.method import Method, Point
+from npgm.solvers.method import Method
 from npgm.solvers.objective import NotFiniteError, Objective
+from npgm.solvers.point import Point
 
 
 class Iterate(Protocol):
@@ -125,18 +126,18 @@ class ArrayIterate:
         self._arrive(following if running is None else rows(self.xp, running, following, x))
         if self.method.judges:
             taken, self.state = self.method.judge(self.xp, here, point(self.xp, self), state)
-            keep = to_bools(taken[:, 0]) | unbounded(self)
-            self.taken = keep = keep if running is None else keep | ~running
+            arrived = to_bools(taken[:, 0]) | unbounded(self)
+            self.taken = arrived = arrived if running is None else arrived | ~running
         else:
-            self.state, keep = state, None
-        if keep is None or keep.all():
+            self.state, arrived = state, None
+        if arrived is None or arrived.all():
             if not math.isnan(self.least):
                 return None
-            keep = np.ones(f.size, dtype=np.bool_)
-        failed = keep & not_finite(self)
-        keep = keep & (~failed | unbounded(self))
-        self.x, self.grad = rows(self.xp, keep, self.x, x), rows(self.xp, keep, self.grad, grad)
-        self.f, self.grad_norm = np.where(keep, self.f, f), np.where(keep, self.grad_norm, grad_norm)
+            arrived = np.ones(f.size, dtype=np.bool_)
+        failed = arrived & not_finite(self)
+        arrived = arrived & (~failed | unbounded(self))
+        self.x, self.grad = rows(self.xp, arrived, self.x, x), rows(self.xp, arrived, self.grad, grad)
+        self.f, self.grad_norm = np.where(arrived, self.f, f), np.where(arrived, self.grad_norm, grad_norm)
         self.least = math.nan if failed.any() else float(self.grad_norm.min())
         return failed
 

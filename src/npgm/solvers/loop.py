@@ -17,7 +17,7 @@ from npgm.proximal import as_box
 from npgm.references import Isotropic
 from npgm.solvers import native
 from npgm.solvers.composite import CompositeIterate
-from npgm.solvers.history import Recorder, stationarity
+from npgm.solvers.history import Recorder
 from npgm.solvers.iterate import ArrayIterate, Iterate, point, unbounded
 from npgm.solvers.method import Method, chosen
 from npgm.solvers.native import NativeIterate
@@ -140,14 +140,14 @@ class _Loop:
     def __init__(
         self, objective: Objective, method: Method, tol: float, stationarity_tol: float, history: bool
     ) -> None:
-        self.objective, self.method, self.measure = objective, method, method.measure
+        self.objective, self.method = objective, method
         self.tol, self.stationarity_tol = tol, stationarity_tol
         self.start = time.perf_counter()
         stepper = native.stepper(objective, method)
         self.iterate: Iterate = (
             ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
         )
-        self.scales = method.scales(objective.xp, point(objective.xp, self.iterate))
+        self.phi = method.preconditioned(objective.xp, point(objective.xp, self.iterate))
         if not method.smooth and isinstance(self.iterate, ArrayIterate):
             self.iterate = CompositeIterate(self.iterate)
         self.progress = Progress(objective, self.iterate)
@@ -157,7 +157,7 @@ class _Loop:
         self.status = np.full(objective.runs, _RUNNING)
         self.running = np.ones(objective.runs, dtype=np.bool_)
         self.all_run = self.some_run = True
-        self.history = Recorder(objective.xp, method, self.scales) if history else None
+        self.history = Recorder(objective.xp, method, self.phi) if history else None
 
     def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
         """Iterate until no run goes on."""
@@ -208,11 +208,9 @@ class _Loop:
         self.all_run, self.some_run = bool(self.running.all()), bool(self.running.any())
 
     def _stationarity(self) -> Floats:
-        scales, grad_norm = self.scales, self.iterate.grad_norm[:, None]
-        if isinstance(self.measure, Isotropic):  # a function of the norm alone
-            scales = None if scales is None else to_host(scales[:, 0])[:, None]
-            return to_host(stationarity(self.measure, grad_norm, scales))
-        return to_host(stationarity(self.measure, self.iterate.grad, scales))
+        if isinstance(self.phi.reference, Isotropic):
+            return self.phi.stationarity_of_norms(self.iterate.grad_norm)
+        return to_host(self.phi.stationarity(self.iterate.grad))
 
     def result(self) -> OptimizeResult:
         """Return what `minimize` returns."""

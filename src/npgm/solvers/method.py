@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from npgm import _validate
 from npgm._array import Array, Namespace
@@ -12,9 +12,8 @@ from npgm._registry import Registry
 from npgm.kernels import Quadratic
 from npgm.proximal import Box
 from npgm.references import Isotropic, Reference
-
-if TYPE_CHECKING:
-    from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.point import Point
+from npgm.solvers.preconditioned import Preconditioned, scale_at
 
 State = Any
 
@@ -24,17 +23,12 @@ registry: Registry[type[Method]] = Registry("solver", __name__, "npgm.methods")
 register = registry.register
 
 
-class Point(NamedTuple):
-    """Where all runs are: one row for each independent run, whatever the shape that the user's function sees."""
+class Algorithm1(NamedTuple):
+    """Algorithm 1 of the paper, x ← x - γ m with m ← β m + (1-β) ∇φ*(∇f(x)): its γ, β and φ."""
 
-    x: Array
-    """The points, of shape (runs, n)."""
-    f: Array
-    """The values, of shape (runs, 1)."""
-    grad: Array
-    """The gradients, of shape (runs, n)."""
-    grad_norm: Array
-    """Their norms, of shape (runs, 1)."""
+    lr: float
+    momentum: float
+    reference: Reference
 
 
 @dataclass(frozen=True)
@@ -59,13 +53,22 @@ class Method(ABC):
         object.__setattr__(self, "lr", _validate.positive("lr", self.lr))
 
     @property
-    def measure(self) -> Reference:
-        """The φ of the stationarity measure φ(∇φ*(∇f)): ½‖∇f‖² for a method without a reference function."""
+    def stationarity_reference(self) -> Reference:
+        """The φ of the stationarity measure φ(∇φ*(∇f)), with λ = 1 where each run has its own.
+
+        ½‖·‖² for a method without a reference function.
+        """
         return Isotropic(Quadratic())
 
-    def scales(self, xp: Namespace, start: Point) -> Array | None:
-        """Return the λ of each run, of shape (runs, 1), if it follows from the start; `measure` has then λ = 1."""
-        return None
+    @property
+    def scale_follows(self) -> bool:
+        """Whether each run has its own λ, which follows from its start."""
+        return getattr(self, "scale", None) == "auto"
+
+    def preconditioned(self, xp: Namespace, start: Point) -> Preconditioned:
+        """Return φ for runs from ``start``."""
+        phi = self.stationarity_reference
+        return Preconditioned(phi, scale_at(xp, start, phi) if self.scale_follows else None)
 
     @property
     def sharpness_limit(self) -> float | None:
@@ -73,8 +76,8 @@ class Method(ABC):
         return None
 
     @property
-    def as_npgm(self) -> NPGM | None:
-        """The same method as an ``npgm`` of one γ, Algorithm 1 of the paper, if it is one: its theorems speak of it."""
+    def as_npgm(self) -> Algorithm1 | None:
+        """The method as Algorithm 1, of which the paper's theorems speak, if it is that with one γ."""
         return None
 
     def flattened(self, shape: tuple[int, ...]) -> Method:

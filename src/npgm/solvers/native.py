@@ -15,18 +15,18 @@ from npgm import _native
 from npgm._array import Array, Bools, Floats
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Separable
-from npgm.solvers.directions.preconditioned import RELATIVE_SCALE
 from npgm.solvers.iterate import not_finite, unbounded
 from npgm.solvers.method import Method
-from npgm.solvers.methods import auto
 from npgm.solvers.methods.adgd import AdGD
 from npgm.solvers.methods.adgd_accel import AdGDAccel
 from npgm.solvers.methods.auto import Auto
+from npgm.solvers.methods.auto import method as auto
 from npgm.solvers.methods.clipped_gd import ClippedGD
 from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
 from npgm.solvers.objective import NotFiniteError, Objective
+from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.solvers.stepsizes.edge_of_stability import CALM, SATURATED, EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
@@ -149,7 +149,7 @@ class NativeIterate:
         value, grad = self.objective(place.x)
         place.f[...] = value
         place.grad[...] = grad
-        self.least = self.stepper.measure(place.grad_address, place.f_address, place.grad_norm_address)
+        self.least = self.stepper.write_norms(place.grad_address, place.f_address, place.grad_norm_address)
 
 
 class _Place:
@@ -208,8 +208,8 @@ def stepper(objective: Objective, method: Method) -> Any:
 
 def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
     """Return the options as the native module takes them; None if it lacks the kernel, or takes no such step."""
-    phi = method.measure
-    if method.direction.auto_scale or method.as_npgm is None:  # momentum before the preconditioner
+    phi = method.stationarity_reference
+    if method.as_npgm is None:  # λ of each run's own, or momentum before the preconditioner
         return None
     name, parameters = _native.kernel_arguments(phi.kernel)
     if name not in _native.kernels() or type(phi) not in (Isotropic, Separable):
@@ -227,8 +227,7 @@ def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
 def _auto_options(method: Any) -> dict[str, float] | None:
     """Return the numbers of the stepsize rule "auto", and of the method; None for another rule, φ, or part."""
     finishes, rule = type(method) is Auto, method.lr
-    direction = method.preconditioned if finishes else method.direction
-    phi = direction.reference
+    phi = method.stationarity_reference
     if type(rule) is not EdgeOfStability or type(phi) is not Isotropic or type(phi.kernel) not in (Cosh, Quadratic):
         return None
     return {
@@ -239,7 +238,7 @@ def _auto_options(method: Any) -> dict[str, float] | None:
         "decrease": rule.decrease,
         "calm": CALM,
         "saturated": SATURATED,
-        "scale": 0.0 if direction.auto_scale else phi.scale,
+        "scale": 0.0 if method.scale_follows else phi.scale,
         "relative_scale": RELATIVE_SCALE,
         "quadratic": type(phi.kernel) is Quadratic,
         "finishes": finishes,

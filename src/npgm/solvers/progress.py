@@ -117,7 +117,7 @@ class Probe:
     """
 
     def __init__(self, method: Method, objective: Objective, x: Array) -> None:
-        xp, precondition = objective.xp, method.measure.precondition
+        xp, precondition = objective.xp, method.stationarity_reference.precondition
         eps = float(xp.finfo(x.dtype).eps)
         f, grad = objective.at(x)
         short = math.sqrt(eps) * xp.clip(norm(xp, x, axis=-1), 1.0, None)

@@ -1,4 +1,4 @@
-"""A direction and a stepsize rule, put together: what the methods do whose stepsize is not a number."""
+"""The heavy ball with a stepsize rule."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from npgm._array import Array, Namespace, select
-from npgm.solvers.directions import Direction
-from npgm.solvers.method import Point
+from npgm.references import Reference
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes import Stepsize
-from npgm.solvers.trial import Trial
 
 
 class State(NamedTuple):
-    """The states of the parts, the last step taken, and the step that is being tried: γ, p, u and φ(u)."""
+    """λ, the state of the rule, the last step taken, and the step that is being tried: γ, p, u and φ(u)."""
 
-    along: Any
+    scale: Array | None
     rule: Any
     last: Array
     lr: Array
     step: Array
     direction: Array
-    measure: Array
+    stationarity: Array
 
 
 @dataclass(frozen=True)
@@ -29,28 +29,31 @@ class Search:
     """The preconditioned heavy ball p = -γ(1-β) u + (momentum), with γ and its acceptance by a rule.
 
     Args:
-        direction: what gives u and φ.
+        reference: φ, up to its λ where each run has its own.
         stepsize: the rule.
         momentum: β.
     """
 
-    direction: Direction
+    reference: Reference
     stepsize: Stepsize
     momentum: float
 
-    def init(self, xp: Namespace, start: Point) -> State:
-        along = self.direction.init(xp, start)
-        rule = self.stepsize.init(xp, start, self.direction, along, self.momentum)
+    def init(self, xp: Namespace, start: Point, phi: Preconditioned) -> State:
+        rule = self.stepsize.init(xp, start, phi, self.momentum)
         none = xp.zeros_like(start.x)
-        return State(along, rule, none, rule.lr, none, none, xp.zeros_like(start.grad_norm))
+        return State(phi.scale, rule, none, rule.lr, none, none, xp.zeros_like(start.grad_norm))
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
-        u, measure = self.direction.at(xp, here, state.along)
+        phi = self.preconditioned(state)
+        u, stationarity = phi(here.grad), phi.stationarity(here.grad)[:, None]
         a, b = self.stepsize.coefficients(state.rule, self.momentum)
         p = b * state.last - a * u
-        return p, state._replace(lr=state.rule.lr, step=p, direction=u, measure=measure)
+        return p, state._replace(lr=state.rule.lr, step=p, direction=u, stationarity=stationarity)
 
     def judge(self, xp: Namespace, trial: Trial, state: State) -> tuple[Array, State]:
-        taken, rule = self.stepsize.judge(xp, trial, self.direction, state.along, state.rule, self.momentum)
-        along = self.direction.learn(xp, trial, state.along)
-        return taken, state._replace(along=along, rule=rule, last=select(xp, taken, trial.step, state.last))
+        taken, rule = self.stepsize.judge(xp, trial, self.preconditioned(state), state.rule, self.momentum)
+        return taken, state._replace(rule=rule, last=select(xp, taken, trial.step, state.last))
+
+    def preconditioned(self, state: State) -> Preconditioned:
+        """Return φ for all runs."""
+        return Preconditioned(self.reference, state.scale)

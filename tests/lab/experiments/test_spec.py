@@ -23,7 +23,7 @@ def test_the_paper_preset_of_matrix_factorization_is_the_papers():
     assert experiment.settings == {"rank": [10, 20, 30]}
     assert experiment.preset("paper").starts == [10, 10, 3]
     ihgdm, gd, gdm = experiment.methods[:3]
-    phi = solver(ihgdm).measure
+    phi = solver(ihgdm).stationarity_reference
     assert (phi.name, phi.scale, ihgdm.options) == ("isotropic-cosh", 100.0, {"lr": 2.0, "momentum": 0.9})
     assert gd.options == {"lr": 1 / 1000}
     assert gdm.options == {"lr": 1 / 300, "momentum": 0.9}
@@ -35,7 +35,7 @@ def test_the_paper_preset_of_phase_retrieval_is_the_papers():
     assert experiment.preset("paper").starts == [10, 10]
     ihgd, shgd, clipped = experiment.methods
     assert (ihgd.options, shgd.options) == ({"lr": 1 / 45}, {"lr": 1 / 44})
-    assert solver(ihgd).measure.scale == solver(shgd).measure.scale == 1000.0
+    assert solver(ihgd).stationarity_reference.scale == solver(shgd).stationarity_reference.scale == 1000.0
     assert clipped.options == {"lr": 0.000023, "max_step": 1.0, "nu": 0.0}
 
 

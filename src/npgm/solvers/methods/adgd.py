@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.method import Method, Point, register
+from npgm.solvers.method import Method, register
+from npgm.solvers.point import Point
 
 
 class State(NamedTuple):

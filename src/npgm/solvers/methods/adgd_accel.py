@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace
-from npgm.solvers.method import Method, Point, register
+from npgm.solvers.method import Method, register
 from npgm.solvers.methods.adgd import curvature, damped, first_lr
+from npgm.solvers.point import Point
 
 
 class State(NamedTuple):

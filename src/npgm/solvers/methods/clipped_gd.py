@@ -8,8 +8,8 @@ from npgm import _validate
 from npgm._array import Array, Namespace, row_norms
 from npgm.kernels import Huber
 from npgm.references import Isotropic, Reference
-from npgm.solvers.method import Method, Point, register
-from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.method import Algorithm1, Method, register
+from npgm.solvers.point import Point
 
 
 @register
@@ -37,18 +37,17 @@ class ClippedGD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "max_step", _validate.positive("max_step", self.max_step))
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
-        object.__setattr__(self, "nu", _validate.fraction("nu", self.nu, closed=True))
+        _validate.fields(self, max_step=_validate.positive, momentum=_validate.fraction)
+        _validate.assign(self, nu=_validate.fraction("nu", self.nu, closed=True))
 
     @property
-    def as_npgm(self) -> NPGM | None:
+    def as_npgm(self) -> Algorithm1 | None:
         clips_gradients = self.nu == 0.0 or self.momentum == 0.0
-        return NPGM(self.lr, reference=Isotropic(Huber(self.max_step / self.lr))) if clips_gradients else None
+        return Algorithm1(self.lr, 0.0, Isotropic(Huber(self.max_step / self.lr))) if clips_gradients else None
 
     @property
-    def measure(self) -> Reference:
-        return super().measure if self.as_npgm is None else self.as_npgm.reference
+    def stationarity_reference(self) -> Reference:
+        return super().stationarity_reference if self.as_npgm is None else self.as_npgm.reference
 
     def init(self, xp: Namespace, start: Point) -> Array:
         return xp.zeros_like(start.x)

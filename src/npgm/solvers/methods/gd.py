@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from npgm.kernels import Quadratic
-from npgm.references import Isotropic
-from npgm.solvers.directions import Preconditioned
 from npgm.solvers.heavy_ball import HeavyBall
 from npgm.solvers.method import register
-from npgm.solvers.methods.npgm import NPGM
 
 
 @register
@@ -25,11 +21,3 @@ class GD(HeavyBall):
     update = "x ← x - γ ∇f(x)"
 
     momentum: float = field(default=0.0, init=False)
-
-    @property
-    def direction(self) -> Preconditioned:
-        return Preconditioned(Isotropic(Quadratic()))
-
-    @property
-    def as_npgm(self) -> NPGM | None:
-        return NPGM(self.lr, reference=self.measure).as_npgm

@@ -5,12 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npgm import _validate
-from npgm.kernels import Quadratic
-from npgm.references import Isotropic
-from npgm.solvers.directions import Preconditioned
 from npgm.solvers.heavy_ball import HeavyBall
 from npgm.solvers.method import register
-from npgm.solvers.methods.npgm import NPGM
 
 
 @register
@@ -32,12 +28,4 @@ class GDM(HeavyBall):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
-
-    @property
-    def direction(self) -> Preconditioned:
-        return Preconditioned(Isotropic(Quadratic()))
-
-    @property
-    def as_npgm(self) -> NPGM | None:
-        return NPGM(self.lr, self.momentum, self.measure).as_npgm
+        _validate.fields(self, momentum=_validate.fraction)

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, dot
-from npgm.solvers.method import Method, Point, register
+from npgm.solvers.method import Method, register
+from npgm.solvers.point import Point
 
 
 class State(NamedTuple):

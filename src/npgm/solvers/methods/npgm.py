@@ -9,9 +9,10 @@ from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Reference, as_reference
-from npgm.solvers.directions import Preconditioned
 from npgm.solvers.heavy_ball import HeavyBall
-from npgm.solvers.method import Point, register
+from npgm.solvers.method import Algorithm1, register
+from npgm.solvers.point import Point
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes import Stepsize
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 
@@ -48,28 +49,24 @@ class NPGM(HeavyBall):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
         follows = isinstance(self.lr, EdgeOfStability)
-        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=follows)
-        _validate.assign(self, reference=reference, scale=scale)
+        reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=follows)
+        momentum = suited_momentum(self.momentum, self.lr)
+        _validate.assign(self, momentum=momentum, reference=reference, scale=scale)
         _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
         if self.momentum_order == "before" and not isinstance(self.lr, float):
             raise ValueError(f"momentum_order='before' needs a number for lr, not {self.lr!r}")
         if self.momentum_order == "before":
-            object.__setattr__(self, "update", "m ← β m + (1-β) ∇f(x);  x ← x - γ ∇φ*(m)")
+            _validate.assign(self, update="m ← β m + (1-β) ∇f(x);  x ← x - γ ∇φ*(m)")
 
     @property
-    def direction(self) -> Preconditioned:
-        return Preconditioned(self.reference, self.scale == "auto")
+    def stationarity_reference(self) -> Reference:
+        return self.reference
 
     @property
-    def as_npgm(self) -> NPGM | None:
-        if not isinstance(self.lr, float) or self.scale == "auto":
-            return None
-        if self.momentum_order == "after":
-            return self
-        commutes = self.momentum == 0.0 or self.reference.kernel == Quadratic()
-        return replace(self, momentum_order="after") if commutes else None
+    def as_npgm(self) -> Algorithm1 | None:
+        commutes = self.momentum_order == "after" or self.momentum == 0.0 or self.reference.kernel == Quadratic()
+        return super().as_npgm if commutes else None
 
     def flattened(self, shape: tuple[int, ...]) -> NPGM:
         return replace(self, reference=self.reference.flattened(shape))
@@ -77,9 +74,9 @@ class NPGM(HeavyBall):
     def step(self, xp: Namespace, here: Point, state: Any) -> tuple[Array, Any]:
         if self.momentum_order == "after":
             return super().step(xp, here, state)
-        along, m = state
+        scale, m = state
         m = self.momentum * m + (1.0 - self.momentum) * here.grad
-        return here.x - self.lr * self.direction(xp, m, along), (along, m)
+        return here.x - self.lr * Preconditioned(self.stationarity_reference, scale)(m), (scale, m)
 
 
 def suited_momentum(momentum: float | None, lr: float | Stepsize) -> float:
@@ -92,10 +89,10 @@ def suited_momentum(momentum: float | None, lr: float | Stepsize) -> float:
     return _validate.fraction("momentum", usual if momentum is None else momentum)
 
 
-def scaled(
+def chosen_reference(
     reference: Reference | str | None, scale: float | str | None, usual: Reference, *, follows: bool
 ) -> tuple[Reference, float | str | None]:
-    """Return the φ and the λ of the options ``reference`` and ``scale``; an "auto" scale is one of each run's own.
+    """Return the φ and the λ of the options ``reference`` and ``scale``; with an "auto" scale φ has λ = 1.
 
     Args:
         reference, scale: as given.
@@ -106,8 +103,8 @@ def scaled(
         TypeError, ValueError: if ``reference`` is not a φ, or ``scale`` none of a positive number, "auto" and None.
     """
     phi = usual if reference is None else as_reference(reference)
-    if isinstance(scale, str):
-        return phi, _validate.choice("scale", scale, ("auto",))
     if scale is None:
         return phi, "auto" if follows and phi.scale == 1.0 else None
+    if isinstance(scale, str):
+        return phi.with_scale(1.0), _validate.choice("scale", scale, ("auto",))
     return phi.with_scale(scale), scale

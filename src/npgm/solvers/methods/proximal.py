@@ -12,18 +12,18 @@ from npgm._array import Array, Namespace, select, to_host
 from npgm.kernels import Cosh
 from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable
-from npgm.solvers.directions import Direction, Preconditioned
-from npgm.solvers.method import Method, Point, register
-from npgm.solvers.methods.npgm import scaled, suited_momentum
+from npgm.solvers.method import Method, register
+from npgm.solvers.methods.npgm import chosen_reference, suited_momentum
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes import Stepsize, as_lr
 from npgm.solvers.stepsizes.backtracking import Backtracking
-from npgm.solvers.trial import Trial
 
 
 class State(NamedTuple):
-    """The states of φ and of the rule, the last step taken, and g; and what `Proximal.step` found out about a step."""
+    """λ, the state of the rule, the last step taken, and g; and what `Proximal.step` found out about a step."""
 
-    along: Any
+    scale: Array | None
     rule: Any
     last: Array
     lr: Array
@@ -80,13 +80,13 @@ class Proximal(Method):
             raise TypeError(
                 f"prox must be a function of npgm.proximal such as npgm.proximal.L1(0.1), not {self.prox!r}"
             )
-        object.__setattr__(self, "lr", as_lr(self.lr))
-        object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
+        _validate.assign(self, lr=as_lr(self.lr))
+        _validate.assign(self, momentum=suited_momentum(self.momentum, self.lr))
         if self.momentum and isinstance(self.lr, Backtracking):
             raise ValueError(f"lr='backtracking' with prox needs momentum=0, not {self.momentum!r}")
         usual = Separable(Cosh()) if self.prox.separable else Isotropic(Cosh())
         follows = isinstance(self.lr, Stepsize)
-        reference, scale = scaled(self.reference, self.scale, usual, follows=follows)
+        reference, scale = chosen_reference(self.reference, self.scale, usual, follows=follows)
         _validate.assign(self, reference=reference, scale=scale)
         kernel = self.reference.kernel
         if not (kernel.full_domain or kernel.strongly_convex_c2):
@@ -94,7 +94,7 @@ class Proximal(Method):
 
     def flattened(self, shape: tuple[int, ...]) -> Proximal:
         method = copy.copy(self)
-        object.__setattr__(method, "shape", shape)
+        _validate.assign(method, shape=shape)
         return method
 
     @cached_property
@@ -102,44 +102,32 @@ class Proximal(Method):
         return self.lr if isinstance(self.lr, Stepsize) else _Constant(self.lr)
 
     @property
-    def direction(self) -> Preconditioned:
-        """What gives u."""
-        auto = self.scale == "auto"
-        return Preconditioned(Preconditioned(self.reference, auto).unscaled.flattened(self.shape), auto)
-
-    @property
-    def measure(self) -> Reference:
-        return self.direction.unscaled
-
-    def scales(self, xp: Namespace, start: Point) -> Array | None:
-        return self.direction.init(xp, start)
+    def stationarity_reference(self) -> Reference:
+        return self.reference.flattened(self.shape)
 
     def init(self, xp: Namespace, start: Point) -> State:
-        along = self.direction.init(xp, start)
         g = self._g(xp, start.x)
         if not bool(xp.all(xp.isfinite(g))):
             raise ValueError(f"{self.prox!r} is not finite at x0; start for example at prox.prox(x0, 1.0)")
-        rule = self.rule.init(xp, start._replace(f=start.f + g), self.direction, along, self.momentum)
+        phi = self.preconditioned(xp, start)
+        rule = self.rule.init(xp, start._replace(f=start.f + g), phi, self.momentum)
         none, zero = xp.zeros_like(start.x), xp.zeros_like(start.f)
-        return State(along, rule, none, rule.lr, g, none, none, zero, g, none)
+        return State(phi.scale, rule, none, rule.lr, g, none, none, zero, g, none)
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
-        along, direction = state.along, self.direction
-        u = direction(xp, here.grad, along)
+        phi = Preconditioned(self.stationarity_reference, state.scale)
+        u = phi(here.grad)
         lr, momentum = self.rule.coefficients(state.rule, self.momentum)
         base = here.x - lr * u
         y = base + momentum * state.last
-        x = self._proximal_point(xp, y, lr, along)
+        x = self._proximal_point(xp, y, lr, phi.scale)
         g = self._g(xp, x)
-        slope = direction.unscaled.gradient((x - y) / lr, axis=-1)
-        state = state._replace(
-            step=x - here.x, direction=u, next_g=g, subgradient=-slope if along is None else -along * slope
-        )
+        state = state._replace(step=x - here.x, direction=u, next_g=g, subgradient=-phi.gradient((x - y) / lr))
         if isinstance(self.lr, float):
             return x, state
-        z = x if self.momentum == 0.0 else self._proximal_point(xp, base, lr, along)
+        z = x if self.momentum == 0.0 else self._proximal_point(xp, base, lr, phi.scale)
         at_z = g if self.momentum == 0.0 else self._g(xp, z)
-        before, after = direction.value(xp, u, along), direction.value(xp, u + (z - here.x) / lr, along)
+        before, after = (phi.value(v)[:, None] for v in (u, u + (z - here.x) / lr))
         rounding = 16.0 * float(xp.finfo(x.dtype).eps) * (before + (xp.abs(state.g) + xp.abs(at_z)) / lr)
         decrease = (state.g - at_z) / lr + before - after - rounding
         return x, state._replace(lr=state.rule.lr, decrease=xp.clip(decrease, 0.0, None))
@@ -153,7 +141,8 @@ class Proximal(Method):
             xp, here._replace(f=here.f + state.g), there._replace(f=there.f + state.next_g), state.step,
             state.direction, state.decrease,
         )  # fmt: skip
-        taken, rule = self.rule.judge(xp, trial, self.direction, state.along, state.rule, self.momentum)
+        phi = Preconditioned(self.stationarity_reference, state.scale)
+        taken, rule = self.rule.judge(xp, trial, phi, state.rule, self.momentum)
         return taken, state._replace(
             rule=rule, last=select(xp, taken, state.step, state.last), g=xp.where(taken, state.next_g, state.g)
         )
@@ -165,15 +154,15 @@ class Proximal(Method):
         """Return g of each run, of shape (runs, 1)."""
         return xp.reshape(self.prox(self._points(xp, x), self._axes), (-1, 1))
 
-    def _proximal_point(self, xp: Namespace, y: Array, lr: Array, scales: Array | None) -> Array:
+    def _proximal_point(self, xp: Namespace, y: Array, lr: Array, scale: Array | None) -> Array:
         """Return argmin g + γ φ((· - y)/γ) of each run."""
         points, lr = self._points(xp, y), xp.reshape(lr, (-1, *(1 for _ in self.shape)))
-        if scales is None:
+        if scale is None:
             return self._step(xp, self.reference, points, lr)
         return xp.concat(
             [
-                self._step(xp, self.reference.with_scale(float(scale)), points[i : i + 1, ...], lr[i : i + 1, ...])
-                for i, scale in enumerate(to_host(scales[:, 0]))
+                self._step(xp, self.reference.with_scale(float(own)), points[i : i + 1, ...], lr[i : i + 1, ...])
+                for i, own in enumerate(to_host(scale[:, 0]))
             ]
         )
 
@@ -205,13 +194,13 @@ class _Constant(Stepsize):
 
     lr: float
 
-    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> _Fixed:
+    def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> _Fixed:
         return _Fixed(xp.full_like(start.f, self.lr), xp.full_like(start.f, momentum))
 
     def coefficients(self, state: _Fixed, momentum: float) -> tuple[Array, Array]:
         return (1.0 - momentum) * state.lr, state.momentum
 
     def judge(
-        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: _Fixed, momentum: float
+        self, xp: Namespace, trial: Trial, phi: Preconditioned, state: _Fixed, momentum: float
     ) -> tuple[Array, _Fixed]:
         return xp.ones_like(trial.here.f) > 0.0, state

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.method import Point
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes.base import Stepsize, register
 from npgm.solvers.stepsizes.edge_of_stability import extent
-from npgm.solvers.trial import Trial
-
-if TYPE_CHECKING:
-    from npgm.solvers.directions import Direction
 
 
 class State(NamedTuple):
@@ -41,28 +38,25 @@ class Backtracking(Stepsize):
 
     key = "backtracking"
 
-    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
+    def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> State:
         if momentum >= 0.5:  # where φ(u-m) outweighs φ(u), the test asks for no descent
             raise ValueError(f"lr={self.key!r} needs momentum < 1/2, not {momentum:g}")
-        u, _ = direction.at(xp, start, state)
-        lr = extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
+        lr = extent(xp, start.x) / one_if_zero(xp, row_norms(xp, phi(start.grad)))
         return State(lr, lr)
 
     def coefficients(self, state: State, momentum: float) -> tuple[Array, Array]:
         return (1.0 - momentum) * state.lr, momentum * (state.lr / state.last_lr)
 
     def judge(
-        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
+        self, xp: Namespace, trial: Trial, phi: Preconditioned, state: State, momentum: float
     ) -> tuple[Array, State]:
         lr = state.lr
         excess = trial.direction + trial.step / lr if momentum else xp.zeros_like(trial.step)  # u - m
-        decrease, slack = lr * trial.measure, trial.slack(xp)
-        taken = trial.finite & (
-            trial.there.f <= trial.here.f + lr * direction.value(xp, excess, along) - decrease + slack
-        )
+        decrease, slack = lr * trial.stationarity, trial.slack(xp)
+        taken = trial.finite & (trial.there.f <= trial.here.f + lr * phi.value(excess)[:, None] - decrease + slack)
         # where a decrease is lost in rounding, so is the test, and the secant judges γ in place of f
         lost = decrease <= slack
-        relative = lr * direction.curvature(xp, along) * trial.curvature(xp)  # γ over the stepsize 1/L of the secant
+        relative = lr * phi.curvature * trial.curvature(xp)  # γ over the stepsize 1/L of the secant
         short = ~lost | (GROWTH * relative <= 1.0)
         long = ~taken | (lost & (relative > 1.0) & xp.isfinite(relative))
         following = xp.where(long, 0.5 * lr, lr if momentum else xp.where(short, GROWTH * lr, lr))

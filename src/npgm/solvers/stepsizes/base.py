@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm._registry import Registry
-from npgm.solvers.method import Point
-from npgm.solvers.trial import Trial
-
-if TYPE_CHECKING:
-    from npgm.solvers.directions import Direction
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 
 State = Any
 """A NamedTuple of arrays of shape (runs, ...), one of them ``lr``, the γ that the next step takes."""
@@ -37,8 +34,8 @@ class Stepsize(ABC):
     """The β of `npgm` with this rule where none is given."""
 
     @abstractmethod
-    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
-        """Return the state before the first step, for steps along a direction with its own ``state``."""
+    def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> State:
+        """Return the state before the first step."""
 
     @abstractmethod
     def coefficients(self, state: State, momentum: float) -> tuple[Array, Array]:
@@ -46,14 +43,14 @@ class Stepsize(ABC):
 
     @abstractmethod
     def judge(
-        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
+        self, xp: Namespace, trial: Trial, phi: Preconditioned, state: State, momentum: float
     ) -> tuple[Array, State]:
         """Return where the step is taken, boolean of shape (runs, 1), and the next state.
 
         Args:
             trial: the step.
-            direction, along: the direction and its state.
-            state: the rule's own.
+            phi: φ for all runs.
+            state: the state of the rule.
             momentum: β.
         """
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from npgm import _validate
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.method import Point
+from npgm.solvers.point import Point, Trial
+from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes.base import Stepsize, register
-from npgm.solvers.trial import Trial
-
-if TYPE_CHECKING:
-    from npgm.solvers.directions import Direction
 
 
 class State(NamedTuple):
@@ -74,13 +71,11 @@ class EdgeOfStability(Stepsize):
         object.__setattr__(self, "window", _validate.count("window", self.window, least=1))
         object.__setattr__(self, "decrease", _validate.fraction("decrease", self.decrease))
 
-    def init(self, xp: Namespace, start: Point, direction: Direction, state: Any, momentum: float) -> State:
-        if not 0.0 < direction.curvature_at_zero < float("inf"):
-            raise ValueError(
-                f"lr={self.key!r} needs a φ whose conjugate has a positive and finite curvature at 0, not {direction!r}"
-            )
-        u, _ = direction.at(xp, start, state)
-        lr = 0.03 * extent(xp, start.x) / one_if_zero(xp, row_norms(xp, u))
+    def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> State:
+        if not 0.0 < phi.reference.curvature_at_zero < float("inf"):
+            needed = "a φ whose conjugate has a positive and finite curvature at 0"
+            raise ValueError(f"lr={self.key!r} needs {needed}, not {phi.reference!r}")
+        lr = 0.03 * extent(xp, start.x) / one_if_zero(xp, row_norms(xp, phi(start.grad)))
         zero = xp.zeros_like(lr)
         return State(lr, zero, zero, zero, xp.broadcast_to(start.f, (start.f.shape[0], self.window)))
 
@@ -88,19 +83,19 @@ class EdgeOfStability(Stepsize):
         return state.lr, state.momentum
 
     def judge(
-        self, xp: Namespace, trial: Trial, direction: Direction, along: Any, state: State, momentum: float
+        self, xp: Namespace, trial: Trial, phi: Preconditioned, state: State, momentum: float
     ) -> tuple[Array, State]:
         lr, window, f = state.lr, state.window, trial.there.f
         calmed = self.calmed(state)
         recent = xp.max(window[:, self.window // 2 :], axis=-1, keepdims=True)
         highest = xp.where(calmed, xp.max(window, axis=-1, keepdims=True), recent)
-        taken = trial.finite & (f <= highest - self.decrease * lr * trial.measure + trial.slack(xp))
+        taken = trial.finite & (f <= highest - self.decrease * lr * trial.stationarity + trial.slack(xp))
         secant = xp.where(trial.finite, trial.curvature(xp), xp.zeros_like(lr))
         kept = xp.where(calmed, xp.full_like(lr, self.discount**3), xp.full_like(lr, self.discount))
         curvature = xp.where(trial.finite, xp.maximum(secant, kept * state.curvature), state.curvature)
         straight = trial.here.grad_norm / (SATURATED * one_if_zero(xp, row_norms(xp, trial.direction)))
         # infinite where no curvature was seen
-        inverse = xp.clip(straight, 1.0 / direction.curvature(xp, along), None) / curvature
+        inverse = xp.clip(straight, 1.0 / phi.curvature, None) / curvature
         longer = xp.minimum(2.0 * self.safety * (1.0 + momentum) * inverse, 2.0 * lr)
         shorter = xp.minimum(xp.where(state.momentum == 0, 0.5 * lr, lr), inverse)
         following = xp.where(taken, longer, xp.where(trial.finite, shorter, 0.1 * lr))
@@ -117,9 +112,9 @@ class EdgeOfStability(Stepsize):
         """Return the runs whose curvature is far below that of where they come from: boolean, of shape (runs, 1)."""
         return state.curvature < CALM * state.sharpest
 
-    def restart(self, xp: Namespace, where: Array, f: Array, direction: Direction, along: Any, state: State) -> State:
+    def restart(self, xp: Namespace, where: Array, f: Array, phi: Preconditioned, state: State) -> State:
         """Return the state to begin anew at the value ``f`` where ``where`` holds: with the base step at 1/L."""
-        inverse = 1.0 / (direction.curvature(xp, along) * state.curvature)
+        inverse = 1.0 / (phi.curvature * state.curvature)
         return state._replace(
             lr=xp.where(where & xp.isfinite(inverse), inverse, state.lr),
             momentum=xp.where(where, xp.zeros_like(inverse), state.momentum),

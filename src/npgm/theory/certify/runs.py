@@ -58,7 +58,7 @@ def deterministic(
             ``minimum``.
     """
     check(history)
-    phi, lr = history.method.measure, history.method.lr
+    phi, lr = history.method.stationarity_reference, history.method.lr
     momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
     fun, norms, measure = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)

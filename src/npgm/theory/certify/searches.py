@@ -62,7 +62,11 @@ def auto(
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
         momentum = getattr(history.method, "momentum", 0.0)
         return bounds.theorem_2_2_variable(
-            history.method.measure, stepsizes=gammas, momentum=momentum, gap=D0, slack=float(allowed.sum())
+            history.method.stationarity_reference,
+            stepsizes=gammas,
+            momentum=momentum,
+            gap=D0,
+            slack=float(allowed.sum()),
         )
 
     def nonmonotone() -> Bound:

@@ -103,7 +103,7 @@ def stochastic(
     check(history)
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
-    phi = history.method.measure
+    phi = history.method.stationarity_reference
     sigma2 = noise if variance is None else bounds.proposition_3_2(phi, variance)
     fun, measure = _runs(history)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
@@ -170,7 +170,7 @@ def growing_batches(
 
     def trial() -> Bound:
         return bounds.theorem_3_4(
-            first.method.measure,
+            first.method.stationarity_reference,
             smoothness=smoothness,
             lr=first.method.lr,
             gap=D0,

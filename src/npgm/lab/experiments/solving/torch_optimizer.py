@@ -15,7 +15,8 @@ from torch.optim import Optimizer
 from npgm import _validate
 from npgm._array import Array, Namespace
 from npgm.lab.experiments.training import optimizers
-from npgm.solvers.method import Method, Point
+from npgm.solvers.method import Method
+from npgm.solvers.point import Point
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, one_if_zero, row_norms
-from npgm.solvers.trial import Trial
+from npgm.solvers.point import Trial
 
 
 class State(NamedTuple):
@@ -33,7 +33,7 @@ class TrustRegion:
 
     def judge(self, xp: Namespace, trial: Trial, share: Array, least: Array, state: State) -> tuple[Array, State]:
         """Return where the step is taken, and the next state; f has to fall by ``least``, too."""
-        predicted = share * (2.0 - share) * trial.measure
+        predicted = share * (2.0 - share) * trial.stationarity
         fall = trial.here.f - trial.there.f
         taken = trial.finite & (fall >= -trial.slack(xp) + xp.maximum(self.decrease * predicted, least))
         # a change of f that is lost in rounding says nothing: the gradient decides

@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
-from npgm.solvers.directions.base import Direction
-from npgm.solvers.method import Point
-from npgm.solvers.trial import Trial
+from npgm.solvers.point import Point, Trial
 
 
 class Pair(NamedTuple):
@@ -27,7 +25,7 @@ class State(NamedTuple):
 
 
 @dataclass(frozen=True)
-class QuasiNewton(Direction):
+class QuasiNewton:
     """u = H ∇f(x), with H the inverse BFGS matrix of the last secants (Liu and Nocedal, 1989); φ(u) = ½⟨u, H⁻¹u⟩.
 
     Args:
@@ -43,6 +41,7 @@ class QuasiNewton(Direction):
         return State((none,) * self.memory, 0.1 * scale / one_if_zero(xp, start.grad_norm))
 
     def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
+        """Return u, of shape (runs, n), and φ(u), of shape (runs, 1)."""
         u = self._product(xp, here.grad, state)
         slope = dot(xp, u, here.grad)
         # where rounding made of H what is not positive definite, its multiple of the identity remains
@@ -51,6 +50,7 @@ class QuasiNewton(Direction):
         return u, 0.5 * xp.where(good, slope, state.factor * here.grad_norm**2)
 
     def learn(self, xp: Namespace, trial: Trial, state: State) -> State:
+        """Return the state after a step was tried, whether it was taken or not."""
         length, change, product = trial.step_norm, trial.change_norm, trial.product
         good = product > 1e-8 * length * change
         unit = one_if_zero(xp, length)

@@ -1,11 +1,24 @@
-"""A step that was tried, as stepsize rules and directions see it."""
+"""Where all runs are, and the steps that they try."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from npgm._array import Array, Namespace, dot, one_if_zero, row_norms
-from npgm.solvers.method import Point
+
+
+class Point(NamedTuple):
+    """Where all runs are: one row for each independent run, whatever the shape that the user's function sees."""
+
+    x: Array
+    """The points, of shape (runs, n)."""
+    f: Array
+    """The values, of shape (runs, 1)."""
+    grad: Array
+    """The gradients, of shape (runs, n)."""
+    grad_norm: Array
+    """Their norms, of shape (runs, 1)."""
 
 
 @dataclass(frozen=True)
@@ -18,7 +31,7 @@ class Trial:
     """p."""
     direction: Array
     """u: p = -γ(1-β) u + (a multiple of the last step), or -t u."""
-    measure: Array
+    stationarity: Array
     """φ(u)."""
     step_norm: Array
     """‖p‖."""
@@ -32,14 +45,12 @@ class Trial:
     """Whether f and ∇f are finite at ``there``: boolean."""
 
     @classmethod
-    def of(cls, xp: Namespace, here: Point, there: Point, step: Array, direction: Array, measure: Array) -> Trial:
-        """Measure a step."""
+    def of(cls, xp: Namespace, here: Point, there: Point, step: Array, direction: Array, stationarity: Array) -> Trial:
+        """Return the step with its lengths and products."""
         finite = xp.isfinite(there.f) & xp.isfinite(there.grad_norm)
         change = xp.where(finite, there.grad - here.grad, xp.zeros_like(step))
-        return cls(
-            here, there, step, direction, measure, row_norms(xp, step), change, row_norms(xp, change),
-            dot(xp, step, change), finite,
-        )  # fmt: skip
+        lengths = row_norms(xp, step), change, row_norms(xp, change), dot(xp, step, change)
+        return cls(here, there, step, direction, stationarity, *lengths, finite)
 
     def curvature(self, xp: Namespace) -> Array:
         """Return the secant ℓ = ‖y‖/‖p‖."""

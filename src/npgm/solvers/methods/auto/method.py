@@ -10,17 +10,17 @@ from npgm import _validate
 from npgm._array import Array, Namespace, holds_somewhere, select
 from npgm.kernels import Cosh
 from npgm.references import Isotropic, Reference
-from npgm.solvers.directions import Preconditioned, QuasiNewton
-from npgm.solvers.directions.quasi_newton import State as QuasiNewtonState
-from npgm.solvers.method import Method, Point, register
-from npgm.solvers.methods.npgm import scaled
+from npgm.solvers.method import Method, register
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
+from npgm.solvers.methods.auto.quasi_newton import State as QuasiNewtonState
+from npgm.solvers.methods.auto.trust_region import State as RegionState
+from npgm.solvers.methods.auto.trust_region import TrustRegion
+from npgm.solvers.methods.npgm import chosen_reference
+from npgm.solvers.point import Point, Trial
 from npgm.solvers.search import Search
 from npgm.solvers.search import State as SearchState
 from npgm.solvers.stepsizes import as_lr
 from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
-from npgm.solvers.stepsizes.trust_region import State as RegionState
-from npgm.solvers.stepsizes.trust_region import TrustRegion
-from npgm.solvers.trial import Trial
 
 
 class State(NamedTuple):
@@ -101,18 +101,13 @@ class Auto(Method):
         rule = as_lr(self.lr)
         if not isinstance(rule, EdgeOfStability):
             raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
-        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=True)
+        reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=True)
         memory = _validate.count("memory", self.memory, least=1)
         _validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
         _validate.fields(self, momentum=_validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
         return replace(self, reference=self.reference.flattened(shape))
-
-    @cached_property
-    def preconditioned(self) -> Preconditioned:
-        """The direction of the heavy ball."""
-        return Preconditioned(self.reference, self.scale == "auto")
 
     @cached_property
     def rule(self) -> EdgeOfStability:
@@ -123,7 +118,7 @@ class Auto(Method):
     @cached_property
     def search(self) -> Search:
         """The heavy ball."""
-        return Search(self.preconditioned, self.rule, self.momentum)
+        return Search(self.stationarity_reference, self.rule, self.momentum)
 
     @cached_property
     def newton(self) -> QuasiNewton:
@@ -136,11 +131,8 @@ class Auto(Method):
         return TrustRegion()
 
     @property
-    def measure(self) -> Reference:
-        return self.preconditioned.unscaled
-
-    def scales(self, xp: Namespace, start: Point) -> Array | None:
-        return self.preconditioned.init(xp, start)
+    def stationarity_reference(self) -> Reference:
+        return self.reference
 
     def init(self, xp: Namespace, start: Point) -> State:
         zero = xp.zeros_like(start.grad_norm)
@@ -151,7 +143,7 @@ class Auto(Method):
             return xp.broadcast_to(zero + value, (runs, length))
 
         return State(
-            search=self.search.init(xp, start),
+            search=self.search.init(xp, start, self.preconditioned(xp, start)),
             newton=self.newton.init(xp, start),
             region=RegionState(zero, zero, zero),
             share=zero,
@@ -171,15 +163,15 @@ class Auto(Method):
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         p, search = self.search.step(xp, here, state.search)
-        share, least = state.share, self.rule.decrease * search.rule.lr * search.measure
+        share, least = state.share, self.rule.decrease * search.rule.lr * search.stationarity
         if holds_somewhere(xp, state.finishing):
-            u, measure = self.newton.at(xp, here, state.newton)
+            u, stationarity = self.newton.at(xp, here, state.newton)
             share = self.region.share(xp, u, state.region)
             p = select(xp, state.finishing, -share * u, p)
             search = search._replace(
                 step=p,
                 direction=select(xp, state.finishing, u, search.direction),
-                measure=xp.where(state.finishing, measure, search.measure),
+                stationarity=xp.where(state.finishing, stationarity, search.stationarity),
             )
         return here.x + p, state._replace(search=search, share=share, least=least)
 
@@ -189,7 +181,7 @@ class Auto(Method):
 
     def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
         finishing, search = state.finishing, state.search
-        trial = Trial.of(xp, here, there, search.step, search.direction, search.measure)
+        trial = Trial.of(xp, here, there, search.step, search.direction, search.stationarity)
         ball, heavy = self.search.judge(xp, trial, search)
         newton, region = self.region.judge(xp, trial, state.share, state.least, state.region)
         taken = xp.where(finishing, newton, ball)
@@ -218,7 +210,7 @@ class Auto(Method):
         zero = xp.zeros_like(longest)
         fresh = RegionState(2.0 * lengths[:, -1:], longest, zero)
         change = finish | back
-        rule = self.rule.restart(xp, back, f, self.preconditioned, search.along, rule)
+        rule = self.rule.restart(xp, back, f, self.search.preconditioned(search), rule)
         return taken, State(
             search=heavy._replace(rule=rule, last=select(xp, back, xp.zeros_like(heavy.last), heavy.last)),
             newton=self.newton.learn(xp, trial, state.newton),
