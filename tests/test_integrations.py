@@ -1,4 +1,4 @@
-"""The recipe of docs/integrations.md for benchopt, run by benchopt; that for skorch runs in test_documentation.py."""
+"""The recipe of docs/integrations.md for benchopt, run by benchopt; the others run in test_documentation.py."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from test_documentation import ROOT, blocks
+from pages import ROOT, blocks
 
 OBJECTIVE = """
 from benchopt import BaseObjective
@@ -48,7 +48,7 @@ def test_benchopt(tmp_path):
     pytest.importorskip("benchopt")
     import pandas as pd
 
-    [recipe] = blocks(ROOT / "docs" / "integrations.md", "py")
+    _, recipe = blocks(ROOT / "docs" / "integrations.md", "py")
     parts = {"objective.py": OBJECTIVE, "datasets/scales.py": DATASET, "solvers/npgm.py": recipe}
     for name, code in parts.items():
         file = tmp_path / name

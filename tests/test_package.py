@@ -6,15 +6,13 @@ import signal
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import npgm
 from npgm import _native
-
-ROOT = Path(__file__).parents[1]
+from pages import ROOT
 
 
 def test_the_version_is_the_same_everywhere():

@@ -63,7 +63,7 @@ __all__ = [
     "theory",
 ]
 
-_MODULES = ("kernels", "problems", "proximal", "references", "solvers", "theory", "jax", "optax", "torch")
+_MODULES = ("kernels", "problems", "proximal", "references", "solvers", "theory", "jax", "keras", "optax", "torch")
 
 if not TYPE_CHECKING:  # lest a type checker take every name for one of npgm's
 

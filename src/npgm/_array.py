@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias, TypeVar
 
@@ -94,6 +94,22 @@ def scaled_norm(xp: Namespace, y: Array, axis: Axis = None) -> tuple[Array, Arra
     # sqrt has no derivative at zero, and an unselected branch must not hand its NaN to automatic differentiation
     q = xp.where(nonzero, xp.sqrt(xp.where(nonzero, squares, xp.ones_like(squares))), xp.zeros_like(squares))
     return z, m, q
+
+
+def joint_norm(parts: Sequence[Array]) -> tuple[Array, Array]:
+    """Return ``(m, q)`` of shape () with ``‖y‖ = m q`` and ``‖y / m‖ = q``, for the vector y of all entries of arrays.
+
+    In the widest dtype of the arrays and of float32; see `scaled_norm`.
+    """
+    wide = [promote(part)[1] for part in parts]
+    xp = array_api_compat.array_namespace(*wide)
+    dtype = xp.result_type(*wide)
+    pairs = [[xp.reshape(xp.astype(v, dtype), ()) for v in scaled_norm(xp, part)[1:]] for part in wide]
+    # the m of a zero array is 1, which must not hide another array that is tiny
+    ms = xp.stack([xp.where(q == 0, xp.zeros_like(m), m) for m, q in pairs])
+    m = divisor(xp, xp.max(ms))
+    _, rest, q = scaled_norm(xp, ms / m * xp.stack([q for _, q in pairs]))
+    return m, xp.reshape(rest * q, ())
 
 
 def divisor(xp: Namespace, largest: Array) -> Array:

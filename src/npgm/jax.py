@@ -28,6 +28,7 @@ from npgm import _validate
 from npgm._array import row_norms
 from npgm.solvers import Method, Status
 from npgm.solvers.method import Point, chosen
+from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged, rounding
 
 __all__ = ["Result", "minimize"]
 
@@ -44,9 +45,9 @@ class Result(NamedTuple):
     nit: jax.Array
     """The number of iterations."""
     status: jax.Array
-    """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged, or not finite at ``x0``."""
+    """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged or not finite at ``x0``, or others."""
     success: jax.Array
-    """Whether ‖∇f(x)‖ <= tol."""
+    """Whether ‖∇f(x)‖ <= tol, or as small as the dtype allows."""
 
 
 def minimize(
@@ -72,7 +73,7 @@ def minimize(
         method: as for `npgm.minimize`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is given. One
             of your own must be traceable by JAX.
         maxiter: the largest number of iterations; each takes one value and one gradient.
-        tol: stop where ‖∇f(x)‖ <= tol.
+        tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
             ``reference``, ``scale``.
 
@@ -101,6 +102,22 @@ class _Carry(NamedTuple):
     state: Any
     nit: jax.Array
     status: jax.Array
+    progress: _Progress
+
+
+class _Progress(NamedTuple):
+    """What `npgm.solvers.progress` knows of a run."""
+
+    f: jax.Array
+    """The least value."""
+    grad_norm: jax.Array
+    """The least norm, as of the last progress."""
+    last: jax.Array
+    """The iteration that brought it."""
+    due: jax.Array
+    """Whether to ask if any more is possible."""
+    still: jax.Array
+    """Whether the last step changed no entry of the point."""
 
 
 _RUNNING = -1
@@ -112,6 +129,7 @@ def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxi
     leaves = jax.tree.leaves(x0)
     method = method.flattened(jnp.shape(leaves[0]) if len(leaves) == 1 else start.shape)
     value_and_grad = jax.value_and_grad(lambda x: fun(unravel(x), *args))
+    eps = float(jnp.finfo(start.dtype).eps)  # type: ignore[no-untyped-call]
 
     def at(x: jax.Array) -> Point:
         f, grad = value_and_grad(x[0])
@@ -120,7 +138,16 @@ def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxi
     def status(here: Point, nit: jax.Array, failed: jax.Array) -> jax.Array:
         ended = jnp.where(nit >= maxiter, Status.MAXITER, _RUNNING)
         ended = jnp.where(here.grad_norm[0, 0] <= tol, Status.CONVERGED, ended)
-        return jnp.where(failed[0, 0], Status.DIVERGED, ended).astype(jnp.int32)
+        ended = jnp.where(failed[0, 0], Status.DIVERGED, ended)
+        return jnp.where(here.f[0, 0] == -jnp.inf, Status.UNBOUNDED, ended).astype(jnp.int32)
+
+    def record(past: _Progress, here: Point, tried: jax.Array, x: jax.Array, nit: jax.Array) -> _Progress:
+        f, grad_norm = here.f[0, 0], here.grad_norm[0, 0]
+        useful = (grad_norm < SHRINKS * past.grad_norm) | (f < past.f - rounding(eps) * jnp.abs(past.f))
+        last = jnp.where(useful, nit, past.last)
+        due = (tol > 0) & (grad_norm > tol) & (nit > last) & ((nit - last) % PATIENCE == 0)
+        least = jnp.where(useful, jnp.minimum(grad_norm, past.grad_norm), past.grad_norm)
+        return _Progress(jnp.minimum(f, past.f), least, last, due, jnp.all(tried == x))
 
     def advance(carry: _Carry) -> _Carry:
         following, state = method.step(jnp, carry.here, carry.state)
@@ -130,20 +157,39 @@ def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxi
             taken, state = method.judge(jnp, carry.here, there, state)
         else:
             taken = jnp.ones_like(finite)
-        here = Point(*(jnp.where(taken & finite, new, old) for new, old in zip(there, carry.here, strict=True)))
+        arrived = (taken & finite) | (there.f == -jnp.inf)
+        here = Point(*(jnp.where(arrived, new, old) for new, old in zip(there, carry.here, strict=True)))
         nit = carry.nit + 1
-        return _Carry(here, state, nit, status(here, nit, taken & ~finite))
+        progress = record(carry.progress, here, following, carry.here.x, nit)
+        return _Carry(here, state, nit, status(here, nit, taken & ~finite), progress)
 
     def runs(carry: _Carry) -> jax.Array:
         return carry.status == _RUNNING
 
-    here, nit = at(start[None]), jnp.zeros((), jnp.int32)
-    carry = _Carry(here, method.init(jnp, here), nit, status(here, nit, ~_finite(here)))
+    def ask(carry: _Carry) -> _Carry:
+        """Say whether any progress is possible, where there was none for long."""
+        here, past = carry.here, carry.progress
+        near = at(nudged(jnp, here.x, here.grad))
+        left = here.grad_norm <= LEFT * row_norms(jnp, near.grad - here.grad)
+        exhausted = left & lowest(here.f, past.f, here.grad_norm, row_norms(jnp, here.x), eps)
+        ended = jnp.where(past.still, Status.STUCK, carry.status)
+        ended = jnp.where(exhausted[0, 0], Status.ROUNDING, ended).astype(jnp.int32)
+        return carry._replace(status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
+
+    def on(carry: _Carry) -> _Carry:
+        carry = jax.lax.while_loop(lambda carry: runs(carry) & ~carry.progress.due, advance, carry)
+        asked = carry.progress.due & ((carry.status == _RUNNING) | (carry.status == Status.MAXITER))
+        asked_or_not: _Carry = jax.lax.cond(asked, ask, lambda carry: carry, carry)
+        return asked_or_not
+
+    here, nit, never = at(start[None]), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    progress = _Progress(here.f[0, 0], here.grad_norm[0, 0], nit, never, never)
+    carry = _Carry(here, method.init(jnp, here), nit, status(here, nit, ~_finite(here)), progress)
     later = jax.eval_shape(advance, carry)
     if len(jax.tree.leaves(later)) > len(jax.tree.leaves(carry)):  # a state that is None until the first step
         none = jax.tree.map(jnp.zeros_like, later.state)
         carry = jax.lax.cond(runs(carry), advance, lambda carry: carry._replace(state=none), carry)
-    carry = jax.lax.while_loop(runs, advance, carry)
+    carry = jax.lax.while_loop(runs, on, carry)
     here = carry.here
     return Result(
         unravel(here.x[0]),
@@ -151,7 +197,7 @@ def _run(fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxi
         unravel(here.grad[0]),
         carry.nit,
         carry.status,
-        carry.status == Status.CONVERGED,
+        (carry.status == Status.CONVERGED) | (carry.status == Status.ROUNDING),
     )
 
 

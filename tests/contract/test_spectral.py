@@ -221,7 +221,8 @@ def test_blocks_are_functions_of_their_own():
     assert (blocks.kernel, blocks.scale, blocks.mu) == (npgm.Cosh(), 2.0, 2.0)
     assert blocks == npgm.Blocks(phi, blocks.shapes)
     rescaled = blocks.with_scale(4.0)
-    assert rescaled == npgm.Blocks(phi.with_scale(4.0), blocks.shapes) and rescaled.scale == 4.0
+    assert rescaled == npgm.Blocks(phi.with_scale(4.0), blocks.shapes)
+    assert rescaled.scale == 4.0
     np.testing.assert_array_equal(rescaled.precondition(2 * x), blocks.precondition(x))
     assert hash(blocks) == hash(npgm.Blocks(phi, blocks.shapes))
     with pytest.raises(ValueError, match="has 30 entries, but the vector has the shape"):

@@ -55,6 +55,21 @@ def assert_the_same(dtype, tolerance, options):
 
 
 @pytest.mark.slow
+def test_ends_where_no_progress_is_possible_as_minimize_does():
+    """In float32; where f is -∞; and where the steps are too short."""
+    start = jnp.linspace(-3.0, 2.0, 10, dtype=jnp.float32)
+    A = jnp.asarray(np.random.default_rng(0).normal(size=(2000, 10)), jnp.float32)
+    labels = jnp.where(A @ start > 0, 1.0, -1.0) * jnp.where(jnp.arange(2000) % 7 == 0, -1.0, 1.0)
+    got = npgm.jax.minimize(lambda x: jnp.sum(jnp.logaddexp(0.0, -labels * (A @ x))), jnp.zeros(10, np.float32))
+    assert (int(got.status), bool(got.success)) == (Status.ROUNDING, True)
+    assert got.nit < 1000
+    got = npgm.jax.minimize(lambda x: jnp.sum(jnp.log(x)), jnp.ones(1), method="gd", lr=1.0)
+    assert (int(got.status), bool(got.success), float(got.fun)) == (Status.UNBOUNDED, False, -np.inf)
+    got = npgm.jax.minimize(jaxs, jnp.asarray(START), method="gd", lr=1e-20)
+    assert (int(got.status), bool(got.success), int(got.nit)) == (Status.STUCK, False, 50)
+
+
+@pytest.mark.slow
 def test_under_vmap_each_run_is_its_own():
     starts = jnp.stack([START, 10 * START, 1e-9 * START])
     strengths = jnp.array([1.0, 2.0, 3.0])

@@ -39,6 +39,16 @@ def test_steps_are_those_of_the_matrix(order):
     np.testing.assert_allclose(split.x, want, rtol=1e-12)
 
 
+def test_a_scale_beside_the_reference_is_its_own():
+    for reference in ("spectral-sqrt", npgm.Blocks(npgm.Spectral(npgm.Sqrt()), [(2, 3), (3, 3)])):
+        scaled = npgm.reference(reference).with_scale(2.0) if isinstance(reference, str) else reference.with_scale(2.0)
+        got, want = (
+            npgm.minimize(fun, A + 1.0, lr=0.3, maxiter=5, tol=0.0, **options).x
+            for options in ({"reference": reference, "scale": 2.0}, {"reference": scaled})
+        )
+        np.testing.assert_array_equal(got, want)
+
+
 def test_stationarity_tolerance_and_other_libraries():
     def on_torch(X):
         return 0.5 * ((X - torch.from_numpy(A)) ** 2).sum(), X - torch.from_numpy(A)

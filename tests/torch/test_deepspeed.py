@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-SCRIPT = Path(__file__).parents[1] / "deepspeed_stages.py"
+SCRIPT = Path(__file__).parents[1] / "support" / "deepspeed_stages.py"
 
 
 @pytest.mark.slow

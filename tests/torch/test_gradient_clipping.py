@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from torch.optim import lr_scheduler
 
 import npgm
 from npgm import references
@@ -140,6 +141,31 @@ def test_with_lr_like_sgd_hard_clipping_takes_the_steps_of_the_script(beta, deca
         for one in (optimizer, script, *schedules):
             one.step()
         torch.testing.assert_close(own, other, rtol=1e-12, atol=1e-12)
+
+
+SCHEDULES = {
+    "one-cycle": lambda opt: lr_scheduler.OneCycleLR(opt, LR, total_steps=40, cycle_momentum=False),
+    "one-cycle, momentum too": lambda opt: lr_scheduler.OneCycleLR(opt, LR, total_steps=40),
+    "warmup": lambda opt: lr_scheduler.SequentialLR(
+        opt, [lr_scheduler.LinearLR(opt, 0.1, total_iters=5), lr_scheduler.CosineAnnealingLR(opt, 35)], [5]
+    ),
+    "plateau": lambda opt: lr_scheduler.ReduceLROnPlateau(opt, patience=2),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules_carry_over_unless_they_cycle_momentum(name):
+    own, other = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    numbers = {"lr": LR, "momentum": 0.9, "scale": RADIUS, "lr_like": "sgd"}
+    pair = NPGM([own], reference="isotropic-huber", **numbers), torch.optim.SGD([other], LR, momentum=0.9)
+    schedules = [SCHEDULES[name](opt) for opt in pair]
+    for k in range(40):
+        own.grad, other.grad = of_norm(RADIUS * (1 + k % 5) / 3), of_norm(min(RADIUS, RADIUS * (1 + k % 5) / 3))
+        for opt, schedule in zip(pair, schedules, strict=True):
+            opt.step()
+            schedule.step(*([1.0] if name == "plateau" else []))
+    same = torch.allclose(own, other, rtol=1e-10, atol=1e-10)
+    assert same == (name != "one-cycle, momentum too")
 
 
 @pytest.mark.parametrize(

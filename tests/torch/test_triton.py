@@ -460,7 +460,7 @@ def test_without_triton_it_says_how_to_get_it(found, version, programs, message,
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory):
     """What the compiler makes of each launch, for a device that need not be there."""
-    script = Path(__file__).parents[1] / "compile_triton.py"
+    script = Path(__file__).parents[1] / "support" / "compile_triton.py"
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path_factory.mktemp("triton"))
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)

@@ -130,6 +130,7 @@ class Stepper:
         norms: int,
         f: int,
         running: int,
+        lr: int,
     ) -> None:
         """Write the next points.
 
@@ -142,6 +143,7 @@ class Stepper:
             norms: those of ``gradient``.
             f: the values at ``x``.
             running: which runs take the step, as bools; 0 for all. The others stay where they are.
+            lr: where the γ of the step of those goes.
         """
 
     def judge(
@@ -153,7 +155,6 @@ class Stepper:
         norms: int,
         next_norms: int,
         taken: int,
-        lr: int,
     ) -> bool:
         """Say which of the last steps are taken.
 
@@ -161,7 +162,6 @@ class Stepper:
             gradient, f, norms: as they were for the step.
             next_gradient, next_f, next_norms: those at the points that it wrote, finite or not.
             taken: where the answers go, as bools.
-            lr: where the stepsizes of the step go.
 
         Returns:
             whether all are taken.
@@ -192,8 +192,33 @@ def heavy_ball(
         ValueError: if ``dtype`` is neither float32 nor float64, or there is no such kernel.
     """
 
-def automatic(runs: int, size: int, dtype: str, options: dict[str, float]) -> Stepper:
-    """Return the stepper of "auto", or of its heavy ball alone; ``options`` are `AutoOptions` in stepper.hpp."""
+class AutoOptions:
+    """The numbers of `npgm.solvers.methods.auto`, of its stepsize rule and its trust region, by the same names."""
+
+    momentum: float
+    safety: float
+    discount: float
+    window: int
+    decrease: float
+    calm: float
+    saturated: float
+    scale: float
+    relative_scale: float
+    quadratic: bool
+    finishes: bool
+    memory: int
+    first: float
+    later: float
+    settled: float
+    block: float
+    progress: float
+    sharper: float
+    rejections: float
+
+    def __init__(self) -> None: ...
+
+def automatic(runs: int, size: int, dtype: str, options: AutoOptions) -> Stepper:
+    """Return the stepper of "auto", or of its heavy ball alone."""
 
 def clipped(runs: int, size: int, dtype: str, *, lr: float, max_step: float, momentum: float, nu: float) -> Stepper: ...
 def adgd(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...

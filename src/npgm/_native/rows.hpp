@@ -75,6 +75,7 @@ struct Trial {
     double f, next_f, norm, next_norm;
 };
 
+// A rule takes the step of one run, and returns its γ.
 template <class T, class Rule>
 class Steps final : public Stepper {
 public:
@@ -86,8 +87,8 @@ public:
         for (std::size_t run = 0; run < runs; ++run) {
             auto const row = [&](std::uintptr_t address) { return reinterpret_cast<T*>(address) + run * size; };
             if (at.running == nullptr || at.running[run])
-                rule(run, Row<T>{size, row(at.x), row(at.gradient), row(at.last_x), row(at.last_gradient),
-                                 row(at.next), at.norms[run], at.f[run]});
+                at.lr[run] = rule(run, Row<T>{size, row(at.x), row(at.gradient), row(at.last_x), row(at.last_gradient),
+                                              row(at.next), at.norms[run], at.f[run]});
             else
                 std::memcpy(row(at.next), row(at.x), size * sizeof(T));
         }
@@ -101,8 +102,7 @@ public:
                     return reinterpret_cast<T const*>(address) + run * size;
                 };
                 at.taken[run] = rule.judge(run, Trial<T>{size, row(at.gradient), row(at.next_gradient), at.f[run],
-                                                         at.next_f[run], at.norms[run], at.next_norms[run]},
-                                           at.lr[run]);
+                                                         at.next_f[run], at.norms[run], at.next_norms[run]});
                 all = all && at.taken[run];
             }
             return all;

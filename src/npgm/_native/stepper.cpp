@@ -18,7 +18,7 @@ template <class T>
 class HeavyBall {
 public:
     HeavyBall(Shape shape, double lr, double momentum, Reference phi_)
-        : phi(std::move(phi_)), own(step(phi.scale, 1.0 - momentum, lr)), scalar(step(1.0, 1.0, -1.0)) {
+        : lr(lr), phi(std::move(phi_)), own(step(phi.scale, 1.0 - momentum, lr)), scalar(step(1.0, 1.0, -1.0)) {
         Instructions const& loops = instructions();
         Dtype const mean = momentum == 0.0 ? Dtype::none : shape.dtype;
         update = loops.update(phi.isotropic ? Map::isotropic : phi.kernel, shape.dtype, mean);
@@ -27,7 +27,7 @@ public:
     }
     HeavyBall(HeavyBall const&) = delete;  // the steps point to the parameters
 
-    void operator()(std::size_t run, Row<T> const& row) {
+    double operator()(std::size_t run, Row<T> const& row) {
         double const factor = phi.isotropic ? factor_of(row.norm) : 0.0;
         T* const mean = m.empty() ? nullptr : m.data() + run * row.size;
         constexpr std::size_t block = 2048;  // stays in the cache between the two
@@ -36,6 +36,7 @@ public:
             std::memcpy(row.next + i, row.x + i, n * sizeof(T));
             update(row.next + i, row.gradient + i, mean ? mean + i : nullptr, n, own, factor);
         }
+        return lr;
     }
 
 private:
@@ -58,6 +59,7 @@ private:
         return u / norm;
     }
 
+    double lr;
     Reference phi;
     Step own, scalar;  // of the rows, and the one from 0 to h*'
     Update *update, *precondition;
@@ -70,12 +72,12 @@ public:
     Clipped(Shape shape, double lr, double max_step, double momentum, double nu)
         : lr(lr), max_step(max_step), momentum(momentum), nu(nu), m(nu == 0.0 ? 0 : shape.runs * shape.size) {}
 
-    void operator()(std::size_t run, Row<T> const& row) {
+    double operator()(std::size_t run, Row<T> const& row) {
         T const own = T((1.0 - nu) * clip(row.norm));
         if (m.empty()) {
 #pragma omp simd
             for (std::size_t i = 0; i < row.size; ++i) row.next[i] = row.x[i] - own * row.gradient[i];
-            return;
+            return lr;
         }
         T* const mean = m.data() + run * row.size;
         T const keep = T(momentum), take = T(1.0 - momentum);
@@ -85,6 +87,7 @@ public:
 #pragma omp simd
         for (std::size_t i = 0; i < row.size; ++i)
             row.next[i] = row.x[i] - shared * mean[i] - own * row.gradient[i];
+        return lr;
     }
 
 private:
@@ -128,7 +131,7 @@ class Adgd {
 public:
     Adgd(Shape shape, double lr) : first(lr), lr(shape.runs, Damped{0.0}) {}
 
-    void operator()(std::size_t run, Row<T> const& row) {
+    double operator()(std::size_t run, Row<T> const& row) {
         if (lr[run].value == 0.0) {
             lr[run].value = first_lr(row, first);
         } else {
@@ -138,6 +141,7 @@ public:
         T const rate = T(lr[run].value);
 #pragma omp simd
         for (std::size_t i = 0; i < row.size; ++i) row.next[i] = row.x[i] - rate * row.gradient[i];
+        return lr[run].value;
     }
 
 private:
@@ -162,7 +166,7 @@ public:
     AdgdAccel(Shape shape, double lr)
         : first(lr), lr(shape.runs, Damped{0.0}), mu(shape.runs, Damped{1.0}), y(shape.runs * shape.size) {}
 
-    void operator()(std::size_t run, Row<T> const& row) {
+    double operator()(std::size_t run, Row<T> const& row) {
         double c = 0.0;
         if (lr[run].value == 0.0) {
             lr[run].value = first_lr(row, first);
@@ -174,6 +178,7 @@ public:
             c = (1.0 - root) / (1.0 + root);
         }
         extrapolate(row, T(lr[run].value), T(c), y.data() + run * row.size);
+        return lr[run].value;
     }
 
 private:

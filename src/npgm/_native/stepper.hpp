@@ -16,15 +16,15 @@ struct Iterate {
     std::uintptr_t x, gradient, last_x, last_gradient, next;
     double const *norms, *f;  // at `x`
     bool const* running;  // null where all are; the others stay where they are
+    double* lr;  // receives the γ of the step of those that run
 };
 
 // What is known after a step, at the same points as `Iterate` has them. Of a run whose step is not taken, `taken` is
-// false; `lr` receives the stepsizes of the step.
+// false.
 struct Judgement {
     std::uintptr_t gradient, next_gradient;
     double const *f, *next_f, *norms, *next_norms;
     bool* taken;
-    double* lr;
 };
 
 class Stepper {
@@ -63,12 +63,13 @@ std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
 
 // The numbers of npgm.solvers.methods.auto, of its stepsize rule and its trust region, by the same names.
 struct AutoOptions {
-    double momentum, safety, discount, window, decrease, calm;
-    double scale;  // λ, 0 for one of each run's own
-    double relative_scale;
-    bool quadratic;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)
-    bool finishes;   // by quasi-Newton steps
-    double memory, first, later, settled, block, progress, sharper, rejections, shortest;
+    double momentum = 0, safety = 0, discount = 0, decrease = 0, calm = 0, saturated = 0;
+    double scale = 0;  // λ, 0 for one of each run's own
+    double relative_scale = 0;
+    bool quadratic = false;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)
+    bool finishes = false;   // by quasi-Newton steps
+    std::size_t window = 1, memory = 1;
+    double first = 0, later = 0, settled = 0, block = 0, progress = 0, sharper = 0, rejections = 0;
 };
 std::unique_ptr<Stepper> automatic(Shape, AutoOptions const&);
 

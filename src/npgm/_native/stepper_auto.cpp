@@ -107,15 +107,14 @@ template <class T>
 class Run {
 public:
     Run(std::size_t size, AutoOptions const& options)
-        : o(options), size(size), step(size), last(size), newton(o.finishes ? size : 0, std::size_t(o.memory)),
-          window(std::size_t(o.window), 0.0), norms(10, infinity), curvatures(30, 0.0), lengths(30, 0.0) {}
+        : o(options), size(size), step(size), last(size), newton(o.finishes ? size : 0, o.memory),
+          window(o.window, 0.0), norms(10, infinity), curvatures(30, 0.0), lengths(30, 0.0) {}
 
-    void propose(Row<T> const& row, T* work) {
+    double propose(Row<T> const& row, T* work) {
         if (scale == 0.0) start(row);
         double const q = row.norm / scale, root = std::hypot(1.0, q);
         measure = scale * (o.quadratic ? 0.5 * q * q : q * (q / (1.0 + root)));
         least = o.decrease * lr * measure;
-        last_lr = lr;
         if (finishing) {
             newton.product(row.gradient, work);
             auto const u = [&](std::size_t i) { return work[i]; };
@@ -135,16 +134,17 @@ public:
             for (std::size_t i = 0; i < size; ++i) step[i] = by * direction[i];
         } else {
             double const u = o.quadratic ? q : std::asinh(q);
+            straight = row.norm / (o.saturated * (u == 0.0 ? 1.0 : u));
             T const by = T(-lr * (row.norm == 0.0 ? 1.0 / scale : u / row.norm)), keep = T(momentum);
 #pragma omp simd
             for (std::size_t i = 0; i < size; ++i) step[i] = keep * last[i] + by * row.gradient[i];
         }
 #pragma omp simd
         for (std::size_t i = 0; i < size; ++i) row.next[i] = row.x[i] + step[i];
+        return lr;
     }
 
-    bool judge(Trial<T> const& at, double& used_lr) {
-        used_lr = last_lr;
+    bool judge(Trial<T> const& at) {
         bool const finite = std::isfinite(at.next_f) && std::isfinite(at.next_norm);
         auto const p = [&](std::size_t i) { return step[i]; };
         auto const y = [&](std::size_t i) { return T(at.next_gradient[i] - at.gradient[i]); };
@@ -177,11 +177,11 @@ public:
     }
 
 private:
-    double inverse_curvature() const { return scale / curvature; }
+    double inverse_curvature() const { return std::max(scale, straight) / curvature; }
 
     void start(Row<T> const& row) {
         auto const one_if_zero = [](double value) { return value == 0.0 ? 1.0 : value; };
-        extent = one_if_zero(norm<T>(size, [&](std::size_t i) { return row.x[i]; }));
+        double const extent = one_if_zero(norm<T>(size, [&](std::size_t i) { return row.x[i]; }));
         scale = o.scale > 0.0 ? o.scale : o.relative_scale * one_if_zero(row.norm);
         first_norm = row.norm;
         double const q = row.norm / scale, u = o.quadratic ? q : std::asinh(q);
@@ -227,7 +227,7 @@ private:
         steps += 1.0;
         if (!finishing) {
             bool const settled = may_settle && norms.largest() <= o.settled * first_norm;
-            if ((steps >= (calmed ? 2.0 : 1.0) * budget || settled) && lengths.largest() > 0.0) {
+            if (taken && (steps >= (calmed ? 2.0 : 1.0) * budget || settled)) {
                 finishing = true;
                 radius = 2.0 * lengths.last();
                 doubling_limit = lengths.largest();
@@ -242,7 +242,7 @@ private:
         bool const block_ends = std::fmod(steps, block) == 0.0;
         bool const slow = block_ends && block_best > o.progress * last_best;
         bool const back = (finite && secant > o.sharper * curvatures.largest()) || slow ||
-                          rejections >= o.rejections || radius < o.shortest * extent;
+                          rejections >= o.rejections;
         if (block_ends) {
             last_best = block_best;
             block_best = infinity;
@@ -252,7 +252,7 @@ private:
         finishing = false;
         steps = momentum = 0.0;
         budget = std::min(o.later, double(size));
-        if (std::isfinite(inverse_curvature())) lr = inverse_curvature();
+        if (std::isfinite(scale / curvature)) lr = scale / curvature;
         std::fill(last.begin(), last.end(), T(0));
         norms.fill(infinity);
         window.fill(taken ? at.next_f : at.f);
@@ -263,7 +263,7 @@ private:
     std::vector<T> step, last;
     QuasiNewton<T> newton;
     Record window, norms, curvatures, lengths;
-    double scale = 0.0, extent = 1.0, first_norm = 0.0, lr = 0.0, last_lr = 0.0, momentum = 0.0;
+    double scale = 0.0, straight = 0.0, first_norm = 0.0, lr = 0.0, momentum = 0.0;
     double curvature = 0.0, sharpest = 0.0;
     double measure = 0.0, least = 0.0, share = 1.0, radius = 0.0, doubling_limit = 0.0, rejections = 0.0;
     double steps = 0.0, budget = 0.0, block = 0.0, block_best = infinity, last_best = 0.0;
@@ -279,8 +279,8 @@ public:
     }
     Auto(Auto const&) = delete;  // the runs refer to the options
 
-    void operator()(std::size_t run, Row<T> const& row) { runs[run].propose(row, work.data()); }
-    bool judge(std::size_t run, Trial<T> const& at, double& lr) { return runs[run].judge(at, lr); }
+    double operator()(std::size_t run, Row<T> const& row) { return runs[run].propose(row, work.data()); }
+    bool judge(std::size_t run, Trial<T> const& at) { return runs[run].judge(at); }
 
 private:
     AutoOptions options;

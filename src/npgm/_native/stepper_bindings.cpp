@@ -55,23 +55,23 @@ void bind_steppers(nb::module_& m) {
             "step",
             [](Stepper& stepper, std::uintptr_t x, std::uintptr_t gradient, std::uintptr_t last_x,
                std::uintptr_t last_gradient, std::uintptr_t following, std::uintptr_t norms, std::uintptr_t f,
-               std::uintptr_t running) {
+               std::uintptr_t running, std::uintptr_t lr) {
                 Released const released(stepper);
                 stepper.step({x, gradient, last_x, last_gradient, following, reinterpret_cast<double const*>(norms),
-                              reinterpret_cast<double const*>(f), reinterpret_cast<bool const*>(running)});
+                              reinterpret_cast<double const*>(f), reinterpret_cast<bool const*>(running),
+                              reinterpret_cast<double*>(lr)});
             },
-            "x"_a, "gradient"_a, "last_x"_a, "last_gradient"_a, "following"_a, "norms"_a, "f"_a, "running"_a)
+            "x"_a, "gradient"_a, "last_x"_a, "last_gradient"_a, "following"_a, "norms"_a, "f"_a, "running"_a, "lr"_a)
         .def(
             "judge",
             [](Stepper& stepper, std::uintptr_t gradient, std::uintptr_t next_gradient, std::uintptr_t f,
-               std::uintptr_t next_f, std::uintptr_t norms, std::uintptr_t next_norms, std::uintptr_t taken,
-               std::uintptr_t lr) {
+               std::uintptr_t next_f, std::uintptr_t norms, std::uintptr_t next_norms, std::uintptr_t taken) {
                 Released const released(stepper);
-                auto const numbers = [](std::uintptr_t address) { return reinterpret_cast<double*>(address); };
+                auto const numbers = [](std::uintptr_t address) { return reinterpret_cast<double const*>(address); };
                 return stepper.judge({gradient, next_gradient, numbers(f), numbers(next_f), numbers(norms),
-                                      numbers(next_norms), reinterpret_cast<bool*>(taken), numbers(lr)});
+                                      numbers(next_norms), reinterpret_cast<bool*>(taken)});
             },
-            "gradient"_a, "next_gradient"_a, "f"_a, "next_f"_a, "norms"_a, "next_norms"_a, "taken"_a, "lr"_a)
+            "gradient"_a, "next_gradient"_a, "f"_a, "next_f"_a, "norms"_a, "next_norms"_a, "taken"_a)
         .def(
             "measure",
             [](Stepper const& stepper, std::uintptr_t gradient, std::uintptr_t f, std::uintptr_t norms) {
@@ -89,17 +89,31 @@ void bind_steppers(nb::module_& m) {
         },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
         "scale"_a, "isotropic"_a);
+    nb::class_<AutoOptions>(m, "AutoOptions")
+        .def(nb::init<>())
+        .def_rw("momentum", &AutoOptions::momentum)
+        .def_rw("safety", &AutoOptions::safety)
+        .def_rw("discount", &AutoOptions::discount)
+        .def_rw("window", &AutoOptions::window)
+        .def_rw("decrease", &AutoOptions::decrease)
+        .def_rw("calm", &AutoOptions::calm)
+        .def_rw("saturated", &AutoOptions::saturated)
+        .def_rw("scale", &AutoOptions::scale)
+        .def_rw("relative_scale", &AutoOptions::relative_scale)
+        .def_rw("quadratic", &AutoOptions::quadratic)
+        .def_rw("finishes", &AutoOptions::finishes)
+        .def_rw("memory", &AutoOptions::memory)
+        .def_rw("first", &AutoOptions::first)
+        .def_rw("later", &AutoOptions::later)
+        .def_rw("settled", &AutoOptions::settled)
+        .def_rw("block", &AutoOptions::block)
+        .def_rw("progress", &AutoOptions::progress)
+        .def_rw("sharper", &AutoOptions::sharper)
+        .def_rw("rejections", &AutoOptions::rejections);
     m.def(
         "automatic",
-        [](std::size_t runs, std::size_t size, std::string_view dtype, nb::dict options) {
-            auto const number = [&](char const* name) { return nb::cast<double>(options[name]); };
-            return automatic(
-                shape_of(runs, size, dtype),
-                {number("momentum"), number("safety"), number("discount"), number("window"), number("decrease"),
-                 number("calm"), number("scale"), number("relative_scale"), nb::cast<bool>(options["quadratic"]),
-                 nb::cast<bool>(options["finishes"]), number("memory"), number("first"), number("later"),
-                 number("settled"), number("block"), number("progress"), number("sharper"), number("rejections"),
-                 number("shortest")});
+        [](std::size_t runs, std::size_t size, std::string_view dtype, AutoOptions const& options) {
+            return automatic(shape_of(runs, size, dtype), options);
         },
         "runs"_a, "size"_a, "dtype"_a, "options"_a);
     m.def(

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from npgm._array import Array, Bools, Floats, norm, to_host
-from npgm.solvers.iterate import ArrayIterate, rows
+from npgm.solvers.iterate import ArrayIterate, rows, unbounded
 
 
 class CompositeIterate:
@@ -32,6 +32,10 @@ class CompositeIterate:
         return self.smooth.x
 
     @property
+    def smooth_grad(self) -> Array:
+        return self.smooth.grad
+
+    @property
     def last_x(self) -> Array:
         return self.smooth.last_x
 
@@ -53,7 +57,7 @@ class CompositeIterate:
         if self.taken is not None:
             moved &= self.taken
         if failed is not None:
-            moved &= ~failed
+            moved &= ~failed | unbounded(self.smooth)
         if moved.any():
             grad = self.smooth.grad + self.smooth.state.subgradient
             self.grad = rows(self.xp, moved, grad, self.grad)

@@ -10,7 +10,7 @@ import numpy as np
 
 from npgm._array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
 from npgm.solvers.method import Method, Point
-from npgm.solvers.objective import Objective
+from npgm.solvers.objective import NotFiniteError, Objective
 
 
 class Iterate(Protocol):
@@ -23,6 +23,10 @@ class Iterate(Protocol):
     @property
     def grad(self) -> Array:
         """The gradients, of the same shape."""
+
+    @property
+    def smooth_grad(self) -> Array:
+        """∇f at the points, of the same shape, without the part of a function beside f."""
 
     @property
     def f(self) -> Floats:
@@ -56,13 +60,20 @@ class Iterate(Protocol):
         """Take a step in the runs where ``running`` holds, None for all, and evaluate the objective at all points.
 
         Returns:
-            where a value or a gradient was not finite, None if nowhere; there, the step is taken back.
+            where a value or a gradient was not finite, None if nowhere; there, the step is taken back. But where the
+            value is -∞, it is taken.
         """
 
 
 def not_finite(iterate: Iterate) -> Bools:
     """Return the runs whose value or gradient norm is not finite."""
     return ~(np.isfinite(iterate.f) & np.isfinite(iterate.grad_norm))
+
+
+def unbounded(iterate: Iterate) -> Bools:
+    """Return the runs whose value is -∞."""
+    below: Bools = iterate.f == -math.inf
+    return below
 
 
 def point(xp: Namespace, iterate: Iterate) -> Point:
@@ -72,9 +83,6 @@ def point(xp: Namespace, iterate: Iterate) -> Point:
         device = array_api_compat.device(x)
         f, grad_norm = (xp.asarray(v, dtype=x.dtype, device=device) for v in (f, grad_norm))
     return Point(x, f, iterate.grad, grad_norm)
-
-
-NOT_FINITE = "fun or its gradient is not finite at x0; start where both are"
 
 
 class ArrayIterate:
@@ -95,10 +103,14 @@ class ArrayIterate:
         self.safe_squares = float(limits.smallest_normal) / float(limits.eps) ** 2, float(limits.max)
         self._arrive(objective.x0)
         if math.isnan(self.least):
-            raise ValueError(NOT_FINITE)
+            raise NotFiniteError.at_start()
         self.last_x = self.x
         self.state = method.init(self.xp, point(self.xp, self))
         self.taken: Bools | None = None
+
+    @property
+    def smooth_grad(self) -> Array:
+        return self.grad
 
     @property
     def stepsize(self) -> Floats | float:
@@ -113,7 +125,7 @@ class ArrayIterate:
         self._arrive(following if running is None else rows(self.xp, running, following, x))
         if self.method.judges:
             taken, self.state = self.method.judge(self.xp, here, point(self.xp, self), state)
-            keep = to_bools(taken[:, 0])
+            keep = to_bools(taken[:, 0]) | unbounded(self)
             self.taken = keep = keep if running is None else keep | ~running
         else:
             self.state, keep = state, None
@@ -122,7 +134,7 @@ class ArrayIterate:
                 return None
             keep = np.ones(f.size, dtype=np.bool_)
         failed = keep & not_finite(self)
-        keep = keep & ~failed
+        keep = keep & (~failed | unbounded(self))
         self.x, self.grad = rows(self.xp, keep, self.x, x), rows(self.xp, keep, self.grad, grad)
         self.f, self.grad_norm = np.where(keep, self.f, f), np.where(keep, self.grad_norm, grad_norm)
         self.least = math.nan if failed.any() else float(self.grad_norm.min())

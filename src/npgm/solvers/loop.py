@@ -18,24 +18,31 @@ from npgm.references import Isotropic
 from npgm.solvers import native
 from npgm.solvers.composite import CompositeIterate
 from npgm.solvers.history import Recorder, stationarity
-from npgm.solvers.iterate import ArrayIterate, Iterate, point
+from npgm.solvers.iterate import ArrayIterate, Iterate, point, unbounded
 from npgm.solvers.method import Method, chosen
 from npgm.solvers.native import NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
-from npgm.solvers.progress import Progress, suggested_lr
+from npgm.solvers.progress import Probe, Progress
 
 
 class Status(IntEnum):
-    """How a run ended."""
+    """How a run ended. The first two are a success."""
 
     CONVERGED = 0
+    ROUNDING = 4
+    """No progress is possible in the dtype: f no longer falls, and ‖∇f‖ is what rounding leaves."""
     MAXITER = 1
     MAXTIME = 2
     DIVERGED = 3
+    STUCK = 5
+    """The steps, taken or tried, no longer change the point, whose gradient is larger than what rounding leaves."""
+    UNBOUNDED = 6
+    """f is -∞ at the last point."""
     STOPPED = 99
     """The callback raised StopIteration."""
 
 
+SUCCESS = Status.CONVERGED, Status.ROUNDING
 _RUNNING = -1
 
 
@@ -70,7 +77,9 @@ def minimize(
         method: a key of `npgm.solvers.registry`, or a `Method` that has its options already; None for "auto", which
             needs no stepsize, or for "npgm" if ``lr`` is given, or for "proximal" if ``prox`` is.
         maxiter: the largest number of iterations; each takes one value and one gradient.
-        tol: stop where ‖∇f(x)‖ <= tol; 0 runs all of ``maxiter`` (or to a gradient of exactly zero).
+        tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible, which is seen after 50 iterations
+            without progress by one evaluation beside the point; 0 runs all of ``maxiter`` (or to a gradient of exactly
+            zero).
         stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
             method's own φ (½‖·‖² for a method without); 0 switches it off.
         maxtime: stop after this many seconds; None for no limit.
@@ -92,7 +101,8 @@ def minimize(
         and message; best, the x, fun and nit of the least value seen; if ``history``, also history, a dict of arrays
         over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun and jac are
         the last finite ones. Where f and ‖∇f‖ stopped falling long before the end of a run that did not converge, its
-        message says so, and whether the points cycle, with a stepsize that the curvature there suggests. For a batch,
+        message says so, and whether the points cycle, or f does not fit its gradient; where all steps have one
+        stepsize, with one that the curvature suggests. For a batch,
         each of fun, nit, success, status and message has one entry a run, and a history array has shape (iterations +
         1, runs), constant after the end of a run.
 
@@ -141,6 +151,7 @@ class _Loop:
         if not method.smooth and isinstance(self.iterate, ArrayIterate):
             self.iterate = CompositeIterate(self.iterate)
         self.progress = Progress(objective, self.iterate)
+        self.to_a_tolerance = tol > 0.0 or stationarity_tol > 0.0
         self.k = 0
         self.nit = np.zeros(objective.runs, dtype=np.int64)
         self.status = np.full(objective.runs, _RUNNING)
@@ -161,9 +172,16 @@ class _Loop:
                 return
             failed = self.iterate.advance(None if self.all_run else self.running)
             self.k += 1
-            self.progress.follow(self.iterate, self.k)
+            due = self.progress.record(self.k)
+            if math.isnan(self.iterate.least):
+                self._end(Status.UNBOUNDED, unbounded(self.iterate))
             if failed is not None:
                 self._end(Status.DIVERGED, failed)
+            if due is not None and self.to_a_tolerance:
+                due &= self.running & (self.iterate.grad_norm > self.tol)
+                if due.any():
+                    self._end(Status.ROUNDING, due & self.progress.exhausted())
+                    self._end(Status.STUCK, due & self.progress.still())
 
     def _check(self, maxiter: int, deadline: float) -> None:
         """Record the present iterate, and end the runs that are done."""
@@ -200,7 +218,7 @@ class _Loop:
         """Return what `minimize` returns."""
         objective, best = self.objective, self.progress
         messages = self._messages()
-        success = self.status == Status.CONVERGED
+        success = np.isin(self.status, SUCCESS)
         batch = objective.batch
         result = OptimizeResult(
             x=objective.unflatten(self.iterate.x),
@@ -224,28 +242,35 @@ class _Loop:
         return result
 
     def _messages(self) -> list[str]:
-        method, objective = self.method, self.objective
-        diverged = self.status == Status.DIVERGED
-        resting = self.progress.resting(self.nit) & np.isin(self.status, [Status.MAXITER, Status.MAXTIME])
-        cycling = resting & self.progress.moving(objective.xp, self.iterate)
-        smaller = suggested_lr(method, objective, objective.x0) if diverged.any() else np.empty(0)
-        suited = suggested_lr(method, objective, self.iterate.x) if cycling.any() else np.empty(0)
+        method, objective, progress = self.method, self.objective, self.progress
+        unended = np.isin(self.status, [Status.MAXITER, Status.MAXTIME])
+        diverged, stuck = self.status == Status.DIVERGED, self.status == Status.STUCK
+        resting = progress.resting(self.nit) & unended
+        cycling = resting & progress.moving()
+        in_vain = diverged | stuck | resting | (unended & (progress.nit == 0) & (self.nit > 0))
+        at_start = Probe(method, objective, objective.x0) if in_vain.any() else None
+        advised = method.fixed_lr is not None
+        here = Probe(method, objective, self.iterate.x) if advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
         for i in np.flatnonzero(objective.projected).tolist():
             messages[i] += " x0 was outside of the bounds, and was projected onto them."
-        for i, since in enumerate(self.progress.last_progress):
-            if diverged[i]:
-                messages[i] += f" Try a smaller stepsize, for example lr={smaller[i]:.1e}."
-            elif cycling[i]:
-                messages[i] += (
-                    f" The points cycle: f and its gradient have not fallen since iteration {since}, while the steps "
-                    f"stay long. The curvature there suggests lr={suited[i]:.1e}."
-                )
+        for i, since in enumerate(progress.last_progress):
+            unfallen = f"f and its gradient have not fallen since iteration {since}"
+            if cycling[i]:
+                messages[i] += f" The points cycle: {unfallen}, while the steps stay long."
             elif resting[i]:
+                messages[i] += f" The points rest: {unfallen}, and the steps are too short to change that."
+            if at_start is not None and in_vain[i] and at_start.contradicts[i]:
                 messages[i] += (
-                    f" The points rest: f and its gradient have not fallen since iteration {since}, and the steps are "
-                    "too short to change that. A smaller tol is out of reach in this precision, or lr is too small."
+                    " From x0, f does not change along its gradient as that says; scipy.optimize.check_grad compares "
+                    "the two."
                 )
+            elif here is not None and cycling[i]:
+                messages[i] += f" The curvature there suggests lr={here.lr[i]:.1e}."
+            elif at_start is not None and diverged[i] and advised:
+                messages[i] += f" Try a smaller stepsize, for example lr={at_start.lr[i]:.1e}."
+            elif advised and (stuck[i] or (resting[i] and not cycling[i])):
+                messages[i] += f" lr={method.fixed_lr:g} may be too small."
         return messages
 
     def _message(self, run: int) -> str:
@@ -253,11 +278,20 @@ class _Loop:
             case Status.CONVERGED if self.iterate.grad_norm[run] <= self.tol:
                 return f"Converged: the gradient norm {self.iterate.grad_norm[run]:.3g} is at most tol = {self.tol:g}."
             case Status.CONVERGED:
-                return f"Converged: φ(∇φ*(∇f)) is at most stationarity_tol = {self.stationarity_tol:g}."
+                return f"Converged: the stationarity measure is at most stationarity_tol = {self.stationarity_tol:g}."
+            case Status.ROUNDING:
+                return (
+                    f"No progress is possible in {self.iterate.x.dtype}: f no longer falls, and the gradient norm "
+                    f"{self.iterate.grad_norm[run]:.3g} is what rounding leaves; tol = {self.tol:g} is out of reach."
+                )
             case Status.MAXITER:
-                return f"The maximum number of iterations, {self.k}, was reached."
+                return f"Maximum number of iterations, {self.k}, was reached."
             case Status.MAXTIME:
                 return f"The time limit was reached at iteration {self.nit[run]}."
+            case Status.STUCK:
+                return f"Stuck at iteration {self.nit[run]}: the steps are too short to change x."
+            case Status.UNBOUNDED:
+                return f"f is -inf at iteration {self.nit[run]}: it has no minimum."
             case Status.STOPPED:
                 return "`callback` raised `StopIteration`."
             case _:

@@ -104,9 +104,14 @@ class Method(ABC):
         """
         raise NotImplementedError
 
+    @property
+    def fixed_lr(self) -> float | None:
+        """γ, where all steps have the same; None where it changes."""
+        return self.lr if isinstance(self.lr, float) else None
+
     def stepsize(self, state: State) -> Array | float:
         """Return the γ of the last step, of shape (runs, 1) or one for all; NaN for a method without."""
-        return self.lr if isinstance(self.lr, float) else float("nan")
+        return float("nan") if self.fixed_lr is None else self.fixed_lr
 
     @classmethod
     def options(cls) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from npgm._array import Array, Bools, Floats
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Separable
 from npgm.solvers.directions.preconditioned import RELATIVE_SCALE
-from npgm.solvers.iterate import NOT_FINITE, not_finite
+from npgm.solvers.iterate import not_finite, unbounded
 from npgm.solvers.method import Method
 from npgm.solvers.methods import auto
 from npgm.solvers.methods.adgd import AdGD
@@ -26,8 +26,8 @@ from npgm.solvers.methods.clipped_gd import ClippedGD
 from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
-from npgm.solvers.objective import Objective
-from npgm.solvers.stepsizes.edge_of_stability import CALM, EdgeOfStability
+from npgm.solvers.objective import NotFiniteError, Objective
+from npgm.solvers.stepsizes.edge_of_stability import CALM, SATURATED, EdgeOfStability
 
 _RULES: dict[type[Method], str] = {
     GD: "heavy_ball",
@@ -48,20 +48,22 @@ class NativeIterate:
     keeps the points it was called with, is left alone, and another takes its place.
     """
 
-    taken: Bools | None
-    stepsize: Floats | float
     decrease: Floats | None = None
+    least: float
 
     def __init__(self, objective: Objective, method: Method, stepper: Any) -> None:
         self.objective, self.stepper = objective, stepper
-        self.judgement = _Judgement(objective.runs) if method.judges else None
-        self.taken = self.judgement.taken if self.judgement else None
-        self.stepsize = self.judgement.lr if self.judgement else method.lr
+        self.stepsize, self.taken = (
+            np.empty(objective.runs),
+            np.ones(objective.runs, np.bool_) if method.judges else None,
+        )
+        self.stepsize_address = self.stepsize.ctypes.data
+        self.taken_address = 0 if self.taken is None else self.taken.ctypes.data
         self.here, self.there = _Place(objective), _Place(objective)
         self.here.x[...] = objective.unflatten(objective.x0)
         self._arrive(self.here)
         if math.isnan(self.least):
-            raise ValueError(NOT_FINITE)
+            raise NotFiniteError.at_start()
 
     @property
     def x(self) -> Array:
@@ -74,6 +76,10 @@ class NativeIterate:
     @property
     def grad(self) -> Array:
         return self.here.grad.reshape(self.objective.runs, -1)
+
+    @property
+    def smooth_grad(self) -> Array:
+        return self.grad
 
     @property
     def f(self) -> Floats:
@@ -98,20 +104,22 @@ class NativeIterate:
             here.grad_norm_address,
             here.f_address,
             0 if running is None else running.ctypes.data,
+            self.stepsize_address,
         )
         least = self.least
         self._arrive(there)
-        if self.judgement is not None and not self._judge(self.judgement, here, there, running):
-            self._stay(self.judgement.taken, here, there, least)
+        if self.taken is not None and not self._judge(self.taken, here, there, running):
+            self._stay(self.taken, here, there, least)
             return None
         self.here, self.there = there, here
         if not math.isnan(self.least):
             return None
         failed = not_finite(self)
-        self.here = there.replaced(here, failed)
+        if (back := failed & ~unbounded(self)).any():
+            self.here = there.replaced(here, back)
         return failed
 
-    def _judge(self, judgement: _Judgement, here: _Place, there: _Place, running: Bools | None) -> bool:
+    def _judge(self, taken: Bools, here: _Place, there: _Place, running: Bools | None) -> bool:
         """Ask which steps are taken; return whether all are of the runs that go on."""
         all_taken: bool = self.stepper.judge(
             here.grad_address,
@@ -120,19 +128,20 @@ class NativeIterate:
             there.f_address,
             here.grad_norm_address,
             there.grad_norm_address,
-            judgement.taken_address,
-            judgement.lr_address,
+            self.taken_address,
         )
-        if all_taken or running is None:
-            return all_taken
-        judgement.taken |= ~running
-        return bool(judgement.taken.all())
+        if all_taken:
+            return True
+        taken |= there.f == -math.inf
+        if running is not None:
+            taken |= ~running
+        return bool(taken.all())
 
     def _stay(self, taken: Bools, here: _Place, there: _Place, least: float) -> None:
         """Take those of the steps that are taken, which are not all."""
         if taken.any():
             self.here, self.there = there.replaced(here, ~taken), here
-            self.least = float(self.here.grad_norm.min())
+            self.least = math.nan if not_finite(self).any() else float(self.here.grad_norm.min())
         else:
             self.least = least
 
@@ -141,14 +150,6 @@ class NativeIterate:
         place.f[...] = value
         place.grad[...] = grad
         self.least = self.stepper.measure(place.grad_address, place.f_address, place.grad_norm_address)
-
-
-class _Judgement:
-    """Which of the last steps are taken, and their stepsizes, with the addresses."""
-
-    def __init__(self, runs: int) -> None:
-        self.taken, self.lr = np.ones(runs, np.bool_), np.full(runs, np.nan)
-        self.taken_address, self.lr_address = self.taken.ctypes.data, self.lr.ctypes.data
 
 
 class _Place:
@@ -191,8 +192,13 @@ def stepper(objective: Objective, method: Method) -> Any:
         return None
     arguments = objective.runs, x0.size // objective.runs, x0.dtype.name
     if rule == "auto" or not isinstance(method.lr, float):
-        options = _auto_options(method)
-        return None if options is None else _native.core().automatic(*arguments, options)
+        numbers = _auto_options(method)
+        if numbers is None:
+            return None
+        options = _native.core().AutoOptions()
+        for name, number in numbers.items():
+            setattr(options, name, number)
+        return _native.core().automatic(*arguments, options)
     if rule == "heavy_ball":
         options = _heavy_ball_options(method)
     else:
@@ -232,6 +238,7 @@ def _auto_options(method: Any) -> dict[str, float] | None:
         "window": rule.window,
         "decrease": rule.decrease,
         "calm": CALM,
+        "saturated": SATURATED,
         "scale": 0.0 if direction.auto_scale else phi.scale,
         "relative_scale": RELATIVE_SCALE,
         "quadratic": type(phi.kernel) is Quadratic,
@@ -244,5 +251,4 @@ def _auto_options(method: Any) -> dict[str, float] | None:
         "progress": auto.PROGRESS,
         "sharper": auto.SHARPER,
         "rejections": auto.REJECTIONS,
-        "shortest": auto.SHORTEST,
     }

@@ -18,6 +18,14 @@ from npgm.proximal import Box
 Callback = Callable[..., Any]
 
 
+class NotFiniteError(ValueError):
+    """The start, or f or its gradient there, is not finite."""
+
+    @classmethod
+    def at_start(cls) -> NotFiniteError:
+        return cls("fun or its gradient is not finite at x0; start where both are")
+
+
 class Objective:
     """Evaluates f and ∇f at points of shape (runs, n), where the user's function sees the shape of ``x0``.
 
@@ -51,7 +59,7 @@ class Objective:
         self.runs = self.shape[0] if batch else 1
         self.x0: Array = self.xp.asarray(self.xp.reshape(x0, (self.runs, -1)), copy=True)
         if not bool(self.xp.all(self.xp.isfinite(self.x0))):
-            raise ValueError("x0 must be finite, but holds NaN or infinity")
+            raise NotFiniteError("x0 must be finite, but holds NaN or infinity")
         self.projected = np.zeros(self.runs, dtype=np.bool_)
         """Which starts were outside of the bounds."""
         self.box = box
@@ -89,7 +97,10 @@ class Objective:
             elif self.jac is not True:
                 pair = pair, self.jac(point, *self.args)
         if not isinstance(pair, tuple) or len(pair) != 2:
-            raise TypeError(f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}")
+            raise TypeError(
+                f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}; for a function "
+                'without gradient give jac="2-point", finite differences'
+            )
         value, grad = pair
         if np.ndim(grad) == 0 and self.shape and np.shape(value) == self.shape:
             raise TypeError("fun returned a pair of the gradient's shape and a number: are f and the gradient swapped?")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
 from npgm._array import Array
-from npgm.solvers.loop import minimize
+from npgm.solvers.loop import Status, minimize
 from npgm.solvers.method import registry
+from npgm.solvers.objective import NotFiniteError
 
 _COMMON = ("maxiter", "tol", "stationarity_tol", "maxtime", "history")
 
@@ -29,7 +33,8 @@ class ScipyMethod:
         >>> res.success
         True
 
-    Without ``jac`` the gradient is by finite differences; ``hess`` is warned of, ``disp`` prints how the run ended.
+    Without ``jac`` the gradient is by finite differences; ``hess`` is warned of. ``disp`` prints how the run ended, and
+    warns where that is no success. A start at which something is not finite is none, but raises nothing.
 
     Raises:
         ValueError: if constraints are given, or bounds to a method other than `npgm.solvers.proximal`.
@@ -65,9 +70,22 @@ class ScipyMethod:
             )
         known = {name: value for name, value in options.items() if name in accepted}
         known |= {"jac": _at_a_copy(jac), "method": self.key, "callback": callback, "bounds": bounds}
-        result = minimize(_at_a_copy(fun), x0, args, **known)
+        if not isinstance(known.get("maxiter", 0), int):  # SciPy's methods accept any number, and None for the default
+            maxiter = known.pop("maxiter")
+            known |= {} if maxiter is None else {"maxiter": int(min(maxiter, sys.maxsize))}
+        try:
+            result = minimize(_at_a_copy(fun), x0, args, **known)
+        except NotFiniteError as error:
+            result = OptimizeResult(
+                x=np.asarray(x0), fun=math.nan, jac=np.full(np.shape(x0), math.nan), nit=0, nfev=1, njev=1,
+                success=False, status=Status.DIVERGED, message=str(error),
+            )  # fmt: skip
         if display:
-            print(result.message, f"f = {result.fun}, {result.nit} iterations, {result.nfev} evaluations", sep="\n")
+            if result.success:
+                print(result.message)
+            else:
+                warnings.warn(result.message, OptimizeWarning, stacklevel=3)
+            print(f"f = {result.fun}, {result.nit} iterations, {result.nfev} evaluations")
         return result
 
 

@@ -1,4 +1,4 @@
-"""PyTorch optimizers."""
+"""PyTorch optimizers, and the solvers for the loss of a module."""
 
 try:
     import torch  # noqa: F401
@@ -7,8 +7,9 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("npgm.torch needs PyTorch: pip install 'npgm[torch]'", name="torch") from error
 
+from npgm.torch.minimize import minimize
 from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD, SpectralGD
 from npgm.torch.parameters import matrices
 from npgm.torch.starting import Suggestion, suggest
 
-__all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD", "SpectralGD", "Suggestion", "matrices", "suggest"]
+__all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD", "SpectralGD", "Suggestion", "matrices", "minimize", "suggest"]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -33,3 +34,18 @@ def test_names_are_completed():
     command = [sys.executable, "-c", "from npgm.lab.cli import app; app(prog_name='npgm')"]
     done = subprocess.run(command, env=os.environ | asked, capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["matrix-factorization"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("encoding", "formulas"), [("ascii", ["1 - sqrt(1 - x^2)", "C^2"]), ("cp1252", ["1 - sqrt(1 - x²)", "C²"])]
+)
+def test_an_encoding_without_the_signs_gets_plain_letters(monkeypatch, encoding, formulas):
+    written = io.BytesIO()
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding, write_through=True))
+    with pytest.raises(SystemExit) as ended:
+        commands.program("kernels")
+    assert not ended.value.code
+    text = written.getvalue().decode(encoding)
+    assert all(formula in text for formula in formulas)

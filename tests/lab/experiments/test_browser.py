@@ -5,12 +5,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
-import shutil
 
 import pytest
 from PIL import Image
-from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 
 from npgm.lab import experiments
@@ -18,8 +15,6 @@ from npgm.lab.experiments.solving.experiment import SolvingPreset
 
 pytestmark = pytest.mark.slow
 
-FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--force-device-scale-factor=1")  # fmt: skip
 PAGES = ("phase-retrieval/smoke/report.html", "mnist/paper/report.html", "index.html")
 
 
@@ -47,20 +42,6 @@ def pages(tmp_path_factory):
     experiments.write_report(experiments.load("mnist"), "paper", experiments.Store(output / "mnist" / "runs"))
     experiments.write_overview(output)
     return output
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory):
-    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
-    if chromium is None or chromedriver is None:
-        pytest.skip("needs the Debian packages chromium and chromium-driver")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    with webdriver.Chrome(options, Service(chromedriver)) as opened:
-        yield opened
 
 
 @pytest.fixture

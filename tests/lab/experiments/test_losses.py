@@ -101,7 +101,8 @@ def test_what_a_setting_does_to_a_method():
 
 @pytest.mark.slow
 def test_the_range_of_stepsizes_is_run_and_shown(tmp_path):
-    sgd, wild = small().methods[0], dataclasses.replace(small().methods[1], options={"lr": 1e30})
+    overflowing = {"lr": 1.0, "weight_decay": 1e30}  # all parameters are infinite after two steps, on every processor
+    sgd, wild = small().methods[0], dataclasses.replace(small().methods[1], options=overflowing)
     experiment = dataclasses.replace(small(), methods=[sgd, wild])
     store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
     basin = Results(experiment, "smoke", store).basin

@@ -44,7 +44,13 @@ class Package:
             wanted.mkdir()
             try:
                 done = subprocess.run(
-                    self._command(wanted), capture_output=True, text=True, timeout=900, check=False, cwd=temporary
+                    self._command(wanted),
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=900,
+                    check=False,
+                    cwd=temporary,
                 )
             except FileNotFoundError as error:
                 raise RuntimeError(f"{self.client} is not installed") from error

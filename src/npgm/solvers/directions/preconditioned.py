@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from npgm._array import Array, Namespace, one_if_zero
 from npgm.kernels import Quadratic
@@ -35,7 +35,7 @@ class Preconditioned(Direction):
         """φ, with λ = 1 where each run has its own."""
         if not self.auto_scale or self.reference.scale == 1.0:
             return self.reference
-        return replace(self.reference, scale=1.0)
+        return self.reference.with_scale(1.0)
 
     def init(self, xp: Namespace, start: Point) -> Array | None:
         if not self.auto_scale:

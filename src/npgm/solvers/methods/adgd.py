@@ -48,6 +48,10 @@ class AdGD(Method):
         lr = damped(xp, state.lr, state.growth, half_inverse)
         return x - lr * grad, State(x, grad, lr, lr / state.lr)
 
+    @property
+    def fixed_lr(self) -> None:
+        return None
+
     def stepsize(self, state: State) -> Array:
         return state.lr
 

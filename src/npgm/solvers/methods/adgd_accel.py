@@ -58,5 +58,9 @@ class AdGDAccel(Method):
         following = y + (1.0 - root) / (1.0 + root) * (y - state.y)
         return following, State(x, y, grad, lr, lr / state.lr, mu, mu / state.mu)
 
+    @property
+    def fixed_lr(self) -> None:
+        return None
+
     def stepsize(self, state: State) -> Array:
         return state.lr

@@ -17,7 +17,7 @@ from npgm.solvers.methods.npgm import scaled
 from npgm.solvers.search import Search
 from npgm.solvers.search import State as SearchState
 from npgm.solvers.stepsizes import as_lr
-from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability, extent
+from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 from npgm.solvers.stepsizes.trust_region import State as RegionState
 from npgm.solvers.stepsizes.trust_region import TrustRegion
 from npgm.solvers.trial import Trial
@@ -55,20 +55,18 @@ class State(NamedTuple):
     """The least in the block before."""
     first_norm: Array
     """‖∇f(x⁰)‖."""
-    extent: Array
-    """‖x⁰‖, or 1."""
 
 
 FIRST, LATER = 150, 100
-"""Evaluations after which the heavy ball ends, at first and after a return to it; both at most the dimension."""
+"""Evaluations after which the heavy ball ends, at first and after a return to it; both at most the dimension, and then
+with a step that is taken."""
 SETTLED = 1e-4
 """It ends early, once, when its last 10 gradients have fallen below this share of the first."""
 BLOCK, PROGRESS = 40, 0.3
 """Quasi-Newton steps end where the least ‖∇f‖ of a block of so many, twice as many after each such end, is no less than
 this share of that of the block before,"""
-SHARPER, REJECTIONS, SHORTEST = 1.2, 8, 1e-18
-"""where a secant exceeds the heavy ball's largest by this factor, after so many rejections in a row, or where the trust
-region has shrunk to this share of the start."""
+SHARPER, REJECTIONS = 1.2, 8
+"""where a secant exceeds the heavy ball's largest by this factor, or after so many rejections in a row."""
 
 
 @register
@@ -85,8 +83,8 @@ class Auto(Method):
     Args:
         lr: the stepsize rule of the heavy ball.
         momentum: β of the heavy ball, in [0, 1).
-        reference: φ, or its name.
-        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run.
+        reference: φ, or its name; None for the isotropic cosh.
+        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run; None for that of φ, "auto" where it is 1.
         memory: the number of secants of L-BFGS, of two vectors each.
     """
 
@@ -95,18 +93,18 @@ class Auto(Method):
 
     lr: Any = "auto"
     momentum: float = 0.9
-    reference: Reference = Isotropic(Cosh())
-    scale: float | str = "auto"
+    reference: Reference = None  # type: ignore[assignment]
+    scale: float | str | None = None
     memory: int = 10
 
     def __post_init__(self) -> None:
         rule = as_lr(self.lr)
         if not isinstance(rule, EdgeOfStability):
             raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
-        object.__setattr__(self, "lr", rule)
-        object.__setattr__(self, "momentum", _validate.fraction("momentum", self.momentum))
-        object.__setattr__(self, "reference", scaled(self.reference, self.scale))
-        object.__setattr__(self, "memory", _validate.count("memory", self.memory, least=1))
+        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=True)
+        memory = _validate.count("memory", self.memory, least=1)
+        _validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
+        _validate.fields(self, momentum=_validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
         return replace(self, reference=self.reference.flattened(shape))
@@ -169,7 +167,6 @@ class Auto(Method):
             block_best=zero + xp.inf,
             last_best=zero,
             first_norm=start.grad_norm,
-            extent=extent(xp, start.x),
         )
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
@@ -210,16 +207,13 @@ class Auto(Method):
 
         settled = state.may_settle & (xp.max(norms, axis=-1, keepdims=True) <= SETTLED * state.first_norm)
         budget = xp.where(self.rule.calmed(search.rule), 2.0 * state.budget, state.budget)
-        finish = ~finishing & ((steps >= budget) | settled) & (longest > 0.0)
+        # after a step that was taken, so that its stepsize, by which the first quasi-Newton steps go, is one that fits
+        finish = balled & ((steps >= budget) | settled)
 
         block_best = xp.minimum(state.block_best, norm)
         block_ends = finishing & (steps % state.block == 0.0)
         slow = block_ends & (block_best > PROGRESS * state.last_best)
-        stuck = (
-            (trial.finite & (trial.curvature(xp) > SHARPER * sharpest))
-            | (region.rejections >= REJECTIONS)
-            | (region.radius < SHORTEST * state.extent)
-        )
+        stuck = (trial.finite & (trial.curvature(xp) > SHARPER * sharpest)) | (region.rejections >= REJECTIONS)
         back = slow | (finishing & stuck)
         zero = xp.zeros_like(longest)
         fresh = RegionState(2.0 * lengths[:, -1:], longest, zero)
@@ -242,7 +236,6 @@ class Auto(Method):
             block_best=xp.where(finish | block_ends, zero + xp.inf, block_best),
             last_best=xp.where(finish, norm, xp.where(block_ends, block_best, state.last_best)),
             first_norm=state.first_norm,
-            extent=state.extent,
         )
 
     def stepsize(self, state: State) -> Array:

@@ -30,9 +30,11 @@ class NPGM(HeavyBall):
             see `npgm.solvers.stepsizes`.
         momentum: β in [0, 1); None for what suits ``lr``: 0.9 for ``"auto"``, else 0. For β < 1/2 and γ <= 1/L, Theorem
             2.2 guarantees convergence; for a larger β and an isotropic φ, Theorem 2.7 asks for γ = (1-β)²/L.
-        reference: φ, or the name of one with λ = 1. A spectral φ sees ``x0`` as a matrix, `npgm.Blocks` as several.
+        reference: φ, or the name of one with λ = 1; None for the isotropic cosh. A spectral φ sees ``x0`` as a matrix,
+            `npgm.Blocks` as several.
         scale: a λ in place of that of φ; ``"auto"`` for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
-            root mean square of its entries. None leaves φ as it is, and means "auto" for ``lr="auto"`` without a φ.
+            root mean square of its entries. None leaves φ as it is, but with ``lr="auto"`` a φ of λ = 1, which is the
+            default of every φ, takes "auto".
         momentum_order: ``"after"`` or ``"before"`` the preconditioner.
     """
 
@@ -40,16 +42,16 @@ class NPGM(HeavyBall):
     update = "m ← β m + (1-β) ∇φ*(∇f(x));  x ← x - γ m"
 
     momentum: float = None  # type: ignore[assignment]
-    reference: Reference = Isotropic(Cosh())
+    reference: Reference = None  # type: ignore[assignment]
     scale: float | str | None = None
     momentum_order: str = "after"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
-        if self.scale is None and isinstance(self.lr, EdgeOfStability) and self.reference is NPGM.reference:
-            object.__setattr__(self, "scale", "auto")
-        object.__setattr__(self, "reference", scaled(self.reference, self.scale))
+        follows = isinstance(self.lr, EdgeOfStability)
+        reference, scale = scaled(self.reference, self.scale, Isotropic(Cosh()), follows=follows)
+        _validate.assign(self, reference=reference, scale=scale)
         _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
         if self.momentum_order == "before" and not isinstance(self.lr, float):
             raise ValueError(f"momentum_order='before' needs a number for lr, not {self.lr!r}")
@@ -90,14 +92,22 @@ def suited_momentum(momentum: float | None, lr: float | Stepsize) -> float:
     return _validate.fraction("momentum", usual if momentum is None else momentum)
 
 
-def scaled(reference: Reference | str, scale: float | str | None) -> Reference:
-    """Return the φ of the options ``reference`` and ``scale``; an "auto" scale is one of each run's own.
+def scaled(
+    reference: Reference | str | None, scale: float | str | None, usual: Reference, *, follows: bool
+) -> tuple[Reference, float | str | None]:
+    """Return the φ and the λ of the options ``reference`` and ``scale``; an "auto" scale is one of each run's own.
+
+    Args:
+        reference, scale: as given.
+        usual: φ where none is given.
+        follows: whether λ follows the gradients where none is given.
 
     Raises:
         TypeError, ValueError: if ``reference`` is not a φ, or ``scale`` none of a positive number, "auto" and None.
     """
-    phi = as_reference(reference)
+    phi = usual if reference is None else as_reference(reference)
     if isinstance(scale, str):
-        _validate.choice("scale", scale, ("auto",))
-        return phi
-    return phi if scale is None else replace(phi, scale=_validate.positive("scale", scale))
+        return phi, _validate.choice("scale", scale, ("auto",))
+    if scale is None:
+        return phi, "auto" if follows and phi.scale == 1.0 else None
+    return phi.with_scale(scale), scale

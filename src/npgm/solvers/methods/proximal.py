@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
+from npgm import _validate
 from npgm._array import Array, Namespace, select, to_host
 from npgm.kernels import Cosh
 from npgm.proximal import Proximable
@@ -57,7 +58,8 @@ class Proximal(Method):
         reference: φ, or its name; None for cosh, separable if g is, where its steps mostly have a closed form, else
             isotropic. Not hard clipping, which loses what it clips: steps end where f + g is not least.
         scale: a λ in place of that of φ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
-            root mean square of its entries. None leaves φ as it is, and means "auto" for a rule without a φ.
+            root mean square of its entries. None leaves φ as it is, but with a rule a φ of λ = 1, which is the default
+            of every φ, takes "auto".
     """
 
     key = "proximal"
@@ -82,10 +84,10 @@ class Proximal(Method):
         object.__setattr__(self, "momentum", suited_momentum(self.momentum, self.lr))
         if self.momentum and isinstance(self.lr, Backtracking):
             raise ValueError(f"lr='backtracking' with prox needs momentum=0, not {self.momentum!r}")
-        if self.scale is None and isinstance(self.lr, Stepsize) and self.reference is None:
-            object.__setattr__(self, "scale", "auto")
         usual = Separable(Cosh()) if self.prox.separable else Isotropic(Cosh())
-        object.__setattr__(self, "reference", scaled(usual if self.reference is None else self.reference, self.scale))
+        follows = isinstance(self.lr, Stepsize)
+        reference, scale = scaled(self.reference, self.scale, usual, follows=follows)
+        _validate.assign(self, reference=reference, scale=scale)
         kernel = self.reference.kernel
         if not (kernel.full_domain or kernel.strongly_convex_c2):
             raise ValueError(f"reference must not clip, as ∇φ* has to tell gradients apart; not {self.reference!r}")
@@ -170,7 +172,7 @@ class Proximal(Method):
             return self._step(xp, self.reference, points, lr)
         return xp.concat(
             [
-                self._step(xp, replace(self.reference, scale=float(scale)), points[i : i + 1, ...], lr[i : i + 1, ...])
+                self._step(xp, self.reference.with_scale(float(scale)), points[i : i + 1, ...], lr[i : i + 1, ...])
                 for i, scale in enumerate(to_host(scales[:, 0]))
             ]
         )

@@ -22,10 +22,17 @@ class State(NamedTuple):
     last_lr: Array
 
 
+GROWTH = 1.1
+"""The factor by which γ grows after a step that is taken."""
+
+
 @register
 @dataclass(frozen=True)
 class Backtracking(Stepsize):
-    """γ is halved until f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which holds for all γ <= 1/L, and never grows.
+    """γ is halved until f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which holds for all γ <= 1/L.
+
+    Without momentum, γ grows by a tenth after each step: one that fits the start need not fit the end. With momentum
+    the proof needs a γ that does not grow.
 
     It is the descent inequality (1.2) itself at the step, with m = βm' + (1-β)u; at β = 0 the test is
     f(x - γu) <= f(x) - γφ(u). For β < 1/2, Σ γ_k φ(u_k) <= (f(x⁰) - inf f)/(1 - 2β): Theorem 2.2 for a stepsize that
@@ -49,6 +56,14 @@ class Backtracking(Stepsize):
     ) -> tuple[Array, State]:
         lr = state.lr
         excess = trial.direction + trial.step / lr if momentum else xp.zeros_like(trial.step)  # u - m
-        bound = trial.here.f + lr * direction.value(xp, excess, along) - lr * trial.measure
-        taken = trial.finite & (trial.there.f <= bound + trial.slack(xp))
-        return taken, State(xp.where(taken, lr, 0.5 * lr), xp.where(taken, lr, state.last_lr))
+        decrease, slack = lr * trial.measure, trial.slack(xp)
+        taken = trial.finite & (
+            trial.there.f <= trial.here.f + lr * direction.value(xp, excess, along) - decrease + slack
+        )
+        # where a decrease is lost in rounding, so is the test, and the secant judges γ in place of f
+        lost = decrease <= slack
+        relative = lr * direction.curvature(xp, along) * trial.curvature(xp)  # γ over the stepsize 1/L of the secant
+        short = ~lost | (GROWTH * relative <= 1.0)
+        long = ~taken | (lost & (relative > 1.0) & xp.isfinite(relative))
+        following = xp.where(long, 0.5 * lr, lr if momentum else xp.where(short, GROWTH * lr, lr))
+        return taken, State(following, xp.where(taken, lr, state.last_lr))

@@ -25,6 +25,9 @@ class State(NamedTuple):
     window: Array
 
 
+SATURATED = 100.0
+"""Where ∇f has become so much larger than λ that ‖u‖ is less than this share of κ‖∇f‖, steps with γ = 1/(κL) would be
+far too short: 1/κ is at least ‖∇f‖/‖u‖ over this number."""
 CALM = 0.2
 """Where L has fallen below this share of the largest secant, the start was much steeper than where the run is now."""
 
@@ -95,7 +98,9 @@ class EdgeOfStability(Stepsize):
         secant = xp.where(trial.finite, trial.curvature(xp), xp.zeros_like(lr))
         kept = xp.where(calmed, xp.full_like(lr, self.discount**3), xp.full_like(lr, self.discount))
         curvature = xp.where(trial.finite, xp.maximum(secant, kept * state.curvature), state.curvature)
-        inverse = 1.0 / (direction.curvature(xp, along) * curvature)  # infinite where no curvature was seen
+        straight = trial.here.grad_norm / (SATURATED * one_if_zero(xp, row_norms(xp, trial.direction)))
+        # infinite where no curvature was seen
+        inverse = xp.clip(straight, 1.0 / direction.curvature(xp, along), None) / curvature
         longer = xp.minimum(2.0 * self.safety * (1.0 + momentum) * inverse, 2.0 * lr)
         shorter = xp.minimum(xp.where(state.momentum == 0, 0.5 * lr, lr), inverse)
         following = xp.where(taken, longer, xp.where(trial.finite, shorter, 0.1 * lr))

@@ -66,10 +66,11 @@ def theorem_2_2(
 def theorem_2_2_variable(
     reference: Reference | str, *, stepsizes: Any, momentum: float, gap: float, slack: float = 0.0
 ) -> Bound:
-    """Theorem 2.2 with stepsizes that do not increase, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
+    """Theorem 2.2 with stepsizes that vary, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
 
-    It needs no L: only that each step passed the descent test f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L
-    passes. The bound is on the mean of S_0..S_k with the weights γ_0..γ_k.
+    For β > 0 the stepsizes must not increase. It needs no L: only that each step passed the descent test f(x - γm) <=
+    f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L passes. The bound is on the mean of S_0..S_k with the weights
+    γ_0..γ_k.
 
     Args:
         reference: φ.
@@ -85,10 +86,10 @@ def theorem_2_2_variable(
     name = "Theorem 2.2, variable stepsizes"
     phi, _ = strongly_convex(name, reference)
     gammas = sequence("stepsizes", stepsizes)
+    beta = below_half(name, momentum, zero=True)
     rises = np.flatnonzero(np.diff(gammas) > gammas[:-1] * (ONE - 1.0))
     found = f"γ rises at step {rises[0] + 1}" if rises.size else ""
-    need(name, not rises.size, "stepsizes that do not increase", found)
-    beta = below_half(name, momentum, zero=True)
+    need(name, not (beta and rises.size), "stepsizes that do not increase, with momentum", found)
     D0 = _validate.nonnegative("gap", gap) + _validate.nonnegative("slack", slack)
     values = D0 / ((1.0 - 2.0 * beta) * np.cumsum(gammas))
     return on_stationarity(name, phi, values, "derived", quantity="weighted mean stationarity")

@@ -120,8 +120,9 @@ def test_two_processes_write_to_one_store(tmp_path, done):
 @pytest.mark.slow
 def test_a_diverged_run_ends_and_counts_as_infinite(tmp_path):
     experiment = dataclasses.replace(small(), settings={}, readings={}, options={**small().options, "preprocessing": "unit"},
-                                     presets={"smoke": ImagePreset(starts=[1], epochs=3, examples=300)})  # fmt: skip
-    wild = dataclasses.replace(experiment.methods[2], options={"lr": 1e30})
+                                     presets={"smoke": ImagePreset(starts=[1], epochs=3, examples=600)})  # fmt: skip
+    overflowing = {"lr": 1.0, "weight_decay": 1e30}  # all parameters are infinite after two steps, on every processor
+    wild = dataclasses.replace(experiment.methods[2], options=overflowing)
     experiment = dataclasses.replace(experiment, methods=[*experiment.methods[:2], wild, experiment.methods[3]])
     store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
     frame = store.read(experiment.runs("smoke"))

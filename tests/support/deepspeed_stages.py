@@ -1,6 +1,6 @@
 """Step once under each stage of DeepSpeed's ZeRO; test_deepspeed.py compares with one process.
 
-    torchrun --standalone --nproc-per-node 2 tests/deepspeed_stages.py FILE
+    torchrun --standalone --nproc-per-node 2 tests/support/deepspeed_stages.py FILE
 
 Rank 0 writes FILE with the parameters, or the error, of each case.
 """

@@ -1,6 +1,6 @@
 """Train a small model on 2 and then on 4 processes in every parallel form; test_distributed.py compares with one.
 
-    python tests/parallel.py FOLDER
+    python tests/support/parallel.py FOLDER
 
 Rank 0 writes FOLDER/WORLD_SIZE.pt with the parameters that each of its cases ends at.
 """

@@ -1,6 +1,6 @@
 """Print the oldest versions that pyproject.toml admits of what the core and the extras torch and jax need.
 
-    python tests/oldest.py > constraints; pip install -c constraints '.[torch,jax]'
+    python tests/support/oldest.py > constraints; pip install -c constraints '.[torch,jax]'
 
 `make test-oldest` runs the tests of these parts with them.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def main() -> None:
-    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
     for requirement in [*project["dependencies"], *extras["torch"], *extras["jax"]]:
         print(re.sub(r">=", "==", requirement))

@@ -1,7 +1,7 @@
-"""Break lines of the package one by one, and see whether the tests beside them notice: `python tests/mutants.py`.
+"""Break lines of the package one by one, and see whether the tests beside them notice: `python tests/support/mutants.py`.
 
 Each mutant is a file, a line of it (or a part that occurs once), what stands in its place, and the tests that must fail. The
-file is put back in any case, and C++ compiled anew; begin with a clean working tree. Numbers choose some of them: `python tests/mutants.py 0 3`.
+file is put back in any case, and C++ compiled anew; begin with a clean working tree. Numbers choose some of them: `python tests/support/mutants.py 0 3`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 MUTANTS = [
     ("kernels/exponential.py", "return s * xp.log1p(a)", "return y * xp.log1p(a)", "contract/test_kernels.py"),

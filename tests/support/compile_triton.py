@@ -1,6 +1,6 @@
 """Compile what `npgm.torch.triton` launches, for a device that need not be there; test_triton.py looks at the result.
 
-    python tests/compile_triton.py
+    python tests/support/compile_triton.py
 
 Prints a list of JSON, of one entry for each binary: its function, what it is for, and what it is made of.
 """
