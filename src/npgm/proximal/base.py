@@ -77,15 +77,12 @@ class Proximable(ABC):
     def _radial(
         self, xp: Namespace, phi: Reference, y: Array, lr: float | Array, length: Callable[[Array], Array], axis: Axis
     ) -> Array:
-        if self.indicator:
-            z = self.prox(y, 1.0, axis)
-            return xp.where(length(y - z) < lr * phi.radius, z, xp.full_like(z, xp.nan))
-
         def excess(t: Array) -> Array:
             d = length(y - self.prox(y, t, axis))
             return phi.scale * slope(xp, phi, d / lr) - d / t
 
-        return self.prox(y, positive_root(xp, excess, length(y)), axis)
+        z = self.prox(y, 1.0 if self.indicator else positive_root(xp, excess, length(y)), axis)
+        return xp.where(length(y - z) < lr * phi.radius, z, xp.full_like(z, xp.nan))
 
 
 def slope(xp: Namespace, phi: Reference, r: Array) -> Array:

@@ -121,7 +121,10 @@ class Ball(Proximable):
         xp, y, restore = promote(y)
         outside = norm(xp, y, axis) > self.radius
         z = _pulled(xp, phi, y, lr, outside, lambda nu, length: self.radius - length, axis)
-        return restore(xp.where(outside, z, y))
+        z = xp.where(outside, z, y)
+        # a φ of bounded domain may not reach the ball
+        reached = norm(xp, z, axis) <= self.radius * (1.0 + 8.0 * float(xp.finfo(z.dtype).eps))
+        return restore(xp.where(reached, z, xp.full_like(z, xp.nan)))
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from npgm.theory.certify.report import (
     known_minimum,
     report,
     series,
+    some_steps,
+    whole,
     without_momentum,
 )
 from npgm.theory.certify.rounding import gap as gap_above
@@ -107,7 +109,12 @@ def deterministic(
         rounding = 64.0 * history.eps * np.abs(bound.values)
         return quantities[bound.quantity](bound), rounding + (rho if bound.quantity == "gap" else 0.0)
 
-    return report(trials, observe, lambda theorem: algorithm_1(theorem, history))
+    def assume(theorem: str) -> None:
+        algorithm_1(theorem, history)
+        whole(theorem, history, momentum)
+        some_steps(theorem, fun.size - 1)
+
+    return report(trials, observe, assume)
 
 
 def _conjugate(phi: Reference, norms: Floats) -> Floats:
