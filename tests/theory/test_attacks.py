@@ -9,6 +9,7 @@ import npgm
 from npgm.problems import registry
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
 from npgm.theory import bounds, certify
 from npgm.theory.bounds import AssumptionError
 
@@ -103,7 +104,7 @@ def test_a_history_with_momentum_has_its_head():
 
 
 def test_a_rule_without_decrease_is_refused():
-    rule = npgm.solvers.stepsizes.EdgeOfStability(decrease=0.0)
+    rule = EdgeOfStability(decrease=0.0)
     assert certify.auto(run(20, lr=rule), minimum=0.0).verdict == "refused"
 
 
@@ -115,21 +116,20 @@ def test_vacuity_is_judged_at_the_scale_of_the_run():
     np.testing.assert_array_equal(bound.vacuous, bound.values >= limit)
 
 
-class Kinked(npgm.kernels.FromPrimal):
-    """h'' = 1 + p/10 with p = 1 on [0, 1], 0 on [1, 2] and 1 beyond: h'(t)/t decreases in places."""
+class OnTheLine(npgm.kernels.FromPrimal):
+    """A kernel that states the noise inequality on the line, and not that h'(t)/t rises."""
 
-    key, mu, noise_inequality, nonincreasing_rescaling = "kinked", 1.0, True, False
-
-    def h_prime(self, xp, a):
-        return a + 0.1 * (xp.minimum(a, xp.ones_like(a)) + xp.maximum(a - 2.0, xp.zeros_like(a)))
+    key, mu, noise_inequality, nonincreasing_rescaling = "on-the-line", 1.0, True, False
 
     def h(self, xp, a):
-        b, c = xp.minimum(a, xp.ones_like(a)), xp.maximum(a - 2.0, xp.zeros_like(a))
-        return 0.5 * a**2 + 0.1 * (0.5 * b**2 + xp.maximum(a - 1.0, xp.zeros_like(a)) + 0.5 * c**2)
+        return a**2 / 2 + a**4 / 4
+
+    def h_prime(self, xp, a):
+        return a + a**3
 
 
 def test_the_inequality_on_the_line_is_not_that_of_vectors():
-    kernel = Kinked()
+    kernel = OnTheLine()
     assert bounds.proposition_3_2(npgm.Separable(kernel), 1.0) == 0.5
     with pytest.raises(AssumptionError, match=r"h'\(t\)/t nondecreasing"):
         bounds.proposition_3_2(npgm.Isotropic(kernel), 1.0)

@@ -219,7 +219,7 @@ def test_growing_batches_satisfy_theorem_3_4():
     # with a batch that does not grow, the bound is broken
     fixed = runs(24, 1)
     assert certify.growing_batches([fixed], variance=sigma**2, **arguments).verdict == "refused"
-    lie = History({**fixed, "batch": 24}, fixed.method)
+    lie = History({**fixed, "stationarity": 10 * fixed["stationarity"], "batch": 24}, fixed.method)
     assert certify.growing_batches([lie], variance=sigma**2 / 48, **arguments).verdict == "violated"
     assert certify.growing_batches([runs(4, 4, seeds=1)], variance=1.0, **arguments).verdict == "undecided"
     other = certify.simulate(problem, gradient, phi, problem.start, lr=0.4, iterations=4, batch=4, seeds=range(2))

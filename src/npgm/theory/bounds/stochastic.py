@@ -46,8 +46,8 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
 
     It is the inequality ψ(∇ψ*(y) - ∇ψ*(z)) <= ½‖y-z‖², which the paper proves for cosh, with λ = 1 and a wrong sign in
     case 2 of its proof; it is derived for exp, mix3 and mix4, and for all four on singular values. For a kernel
-    of one's own that states it on the line it is numerical: for vectors the kernel must state nonincreasing_rescaling as well,
-    and for singular values it is refused.
+    of one's own that states it on the line it is numerical: for vectors the kernel must state
+    nonincreasing_rescaling as well, and for singular values it is refused.
 
     Raises:
         AssumptionError: if the inequality does not hold for φ.
