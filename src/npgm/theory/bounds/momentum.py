@@ -33,8 +33,8 @@ def momentum_before(
     """Theorem A: E mean of S_0..S_{K-1} <= D0/(γK) + β²‖∇f(x^0)‖²/(2λ(1-β)K) + (1-β)σ²/(2λ), at any batch size.
 
     Steps x - γ∇φ*(m), m ← β m + (1-β) g from m = 0, with E‖g - ∇f‖² <= σ², for a φ = λψ of any lift with the noise
-    inequality, and with L = l/(λμ), γL + (βγl/(λ(1-β)))²/μ <= 1; for μ = 1, γ <= (1-β)λ/l suffices. The value at k is for
-    K = k + 1.
+    inequality, and with γL + (βγl/(λ(1-β)))²/μ <= 1, where L = l/(λμ); for μ = 1, γ <= (1-β)λ/l suffices. The value
+    at k is for K = k + 1.
 
     Args:
         reference: φ.
@@ -115,7 +115,7 @@ def momentum_before_bounded(
 def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:
     """Return the γ and β of Theorem A' for a run of K iterations: no constant of f enters.
 
-    1-β = K^{-p/(3p-2)} and γ = K^{-(2p-1)/(3p-2)}, that is K^{-1/2} and K^{-3/4} for noise of bounded variance, p = 2. The
+    1-β = K^{-p/(3p-2)} and γ = K^{-(2p-1)/(3p-2)}, that is K^{-1/2} and K^{-3/4} for a bounded variance, p = 2. The
     bound is then O(K^{-(p-1)/(3p-2)}), K^{-1/4} for p = 2.
 
     Args:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from npgm._array import Floats
+from npgm.references import Isotropic
 from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
+from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
 
 if TYPE_CHECKING:
@@ -204,6 +207,51 @@ def algorithm_1(theorem: str, history: History) -> None:
     smooth(theorem, history)
     if history.method.as_npgm is None:
         raise AssumptionError(theorem, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
+
+
+def before_the_map(theorem: str, history: History) -> NPGM:
+    """Return the method of a run with momentum before the preconditioner, with one γ and one λ."""
+    method = history.method
+    known = isinstance(method, NPGM) and isinstance(method.lr, float) and method.scale != "auto"
+    if not (known and method.momentum_order == "before"):  # type: ignore[attr-defined]
+        raise AssumptionError(theorem, "momentum before the preconditioner", f"the run is one of {method!r}")
+    return method  # type: ignore[return-value]
+
+
+def momentum_before(
+    history: History,
+    lipschitz: float,
+    *,
+    gap: float,
+    iterations: int,
+    variance: float = 0.0,
+) -> Trials:
+    """Return Theorems A and A' for a run, of an f with an ``lipschitz`` gradient."""
+
+    def options(name: str) -> dict[str, Any]:
+        method, norms = before_the_map(name, history), np.asarray(history["grad_norm"])
+        return {
+            "reference": method.reference,
+            "lipschitz": lipschitz,
+            "lr": method.lr,
+            "momentum": method.momentum,
+            "gap": gap,
+            "first": float(np.max(norms[0])),
+            "iterations": iterations,
+        }
+
+    def bounded() -> Bound:
+        name = "Theorem A'"
+        values = options(name)
+        if not isinstance(values["reference"], Isotropic):
+            found = f"φ is {values['reference'].name}"
+            raise AssumptionError(name, "φ isotropic, to be observed in a history", found)
+        return bounds.momentum_before_bounded(**values, deviation=variance**0.5)
+
+    return {
+        "Theorem A": lambda: bounds.momentum_before(**options("Theorem A"), variance=variance),
+        "Theorem A'": bounded,
+    }
 
 
 def whole(theorem: str, history: History, momentum: float) -> None:

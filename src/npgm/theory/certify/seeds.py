@@ -11,7 +11,7 @@ from scipy.special import logsumexp
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm.references import Reference, as_reference
+from npgm.references import Reference
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
@@ -23,6 +23,7 @@ from npgm.theory.certify.report import (
     algorithm_1,
     check,
     known_minimum,
+    momentum_before,
     report,
     some_steps,
     without_momentum,
@@ -50,8 +51,9 @@ def simulate(
     iterations: int,
     seeds: Sequence[int],
     batch: int = 1,
+    momentum: float = 0.0,
 ) -> History:
-    """Run x ← x - γ ∇φ*(g(x)) from ``start`` for each seed, and record what `stochastic` needs.
+    """Run x ← x - γ ∇φ*(m), m ← β m + (1-β) g(x), from ``start`` and m = 0, and record what `stochastic` needs.
 
     Args:
         function: f and ∇f at a vector of shape (n,).
@@ -62,9 +64,11 @@ def simulate(
         iterations: the number of steps.
         seeds: one run each; no two alike.
         batch: how many stochastic gradients a step takes the mean of.
+        momentum: β, before the preconditioner.
 
     Returns:
-        Arrays "fun" and "stationarity" of shape (iterations + 1, seeds), and the number "batch", with the method.
+        Arrays "fun", "stationarity", "grad_norm" and "conjugate", φ*(∇f), of shape (iterations + 1, seeds), and the
+        number "batch", with the method.
 
     Raises:
         ValueError: if there is no seed, or one of them twice; or if φ is spectral and x^0 has several entries.
@@ -72,18 +76,22 @@ def simulate(
     start, seeds = np.array(start, dtype=np.float64), list(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
         raise ValueError(f"seeds must be at least one, and differ, not {seeds!r}")
-    method = NPGM(lr, reference=on_vectors(as_reference(reference), start.size))
-    phi, iterations = method.reference, _validate.count("iterations", iterations)
+    phi = on_vectors(reference, start.size)
+    method = NPGM(lr, reference=phi, momentum=momentum, momentum_order="before")
+    iterations = _validate.count("iterations", iterations)
     batch = _validate.count("batch", batch, least=1)
-    records = np.empty((2, iterations + 1, len(seeds)))
+    records = np.empty((4, iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
-        rng, x = np.random.default_rng(seed), start
+        rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)
         for k in range(iterations + 1):
             value, full = function(x)
-            records[:, k, column] = value, phi.stationarity(full)
+            records[:, k, column] = value, phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full)
             if k < iterations:
-                x = x - method.lr * phi.precondition(sum(gradient(rng, x) for _ in range(batch)) / batch)
-    return History({"fun": records[0], "stationarity": records[1], "batch": batch}, method)
+                mean = sum(gradient(rng, x) for _ in range(batch)) / batch
+                m = method.momentum * m + (1.0 - method.momentum) * mean
+                x = x - method.lr * phi.precondition(m)
+    names = ("fun", "stationarity", "grad_norm", "conjugate")
+    return History(dict(zip(names, records, strict=True)) | {"batch": batch}, method)
 
 
 def stochastic(
@@ -95,14 +103,15 @@ def stochastic(
     noise: float | None = None,
     variance: float | None = None,
     pl: float | None = None,
+    gradient_lipschitz: float | None = None,
     resolution: float | None = None,
 ) -> Report:
-    """Hold stochastic runs, without momentum, to Theorems 3.1 and 3.5, in the mean over the seeds.
+    """Hold stochastic runs to Theorems 3.1 and 3.5, or with momentum to Theorems A and A', in the mean over the seeds.
 
     The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, whatever the
     distribution, such that a certificate fails by chance at most once in a thousand; one seed decides nothing. For
-    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the paper has no
-    stochastic theorem.
+    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the
+    paper has no stochastic theorem.
 
     Args:
         history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
@@ -113,18 +122,18 @@ def stochastic(
         noise: σ² with E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² everywhere.
         variance: σ² with E‖g - ∇f‖² <= σ² everywhere, in place of ``noise``, which then follows from Proposition 3.2.
         pl: the PL constant μ, for Theorem 3.5.
+        gradient_lipschitz: the Lipschitz constant of ∇f itself, for Theorems A and A' on momentum before the
+            preconditioner, which need the variance.
         resolution: the error of a value of f, as in `deterministic`.
 
     Raises:
         TypeError, ValueError: if ``history`` does not know its method, or not exactly one of ``noise`` and
             ``variance`` is given; or if f falls below ``minimum``.
-        AssumptionError: if a variance is given, and φ does not turn it into a noise.
     """
     check(history)
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
     phi = history.method.measure
-    sigma2 = noise if variance is None else bounds.proposition_3_2(phi, variance)
     fun, measure = _runs(history)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
@@ -132,20 +141,29 @@ def stochastic(
         "smoothness": smoothness,
         "lr": history.method.lr,
         "gap": float(np.max(gap[0])) + rho,
-        "noise": sigma2,
         "iterations": fun.shape[0] - 1,
     }
-    trials: Trials = {"Theorem 3.1": lambda: bounds.theorem_3_1(phi, **run)}
+
+    def dual() -> float:
+        return bounds.proposition_3_2(phi, variance) if noise is None else noise  # type: ignore[arg-type]
+
+    trials: Trials = {"Theorem 3.1": lambda: bounds.theorem_3_1(phi, noise=dual(), **run)}
     if pl is not None:
-        trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, **run)
+        trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, noise=dual(), **run)
+    before: Trials = {}
+    if gradient_lipschitz is not None and variance is not None:
+        before = momentum_before(
+            history, gradient_lipschitz, gap=run["gap"], iterations=run["iterations"], variance=variance
+        )
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
         if bound.quantity == "gap":
             known_minimum(bound.theorem, minimum, exact)
             return _mean(gap, rho)
-        return _mean(np.cumsum(measure, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
+        of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else measure
+        return _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
 
-    return report(trials, observe, lambda theorem: _assume(theorem, history))
+    return report(trials | before, observe, lambda theorem: _assume(theorem, history, momentum=theorem in before))
 
 
 def growing_batches(
@@ -220,9 +238,10 @@ def _runs(history: History) -> tuple[Floats, Floats]:
     return fun, measure
 
 
-def _assume(theorem: str, history: History) -> None:
-    algorithm_1(theorem, history)
-    without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
+def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
+    if not momentum:
+        algorithm_1(theorem, history)
+        without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
     fun, _ = _runs(history)
     some_steps(theorem, len(fun) - 1)
     if fun.shape[1] < 2:
