@@ -268,8 +268,10 @@ def certify(
     console.print(
         f"γ = {done.lr:g}, L = {done.constants.smoothness:g}{estimated}, {done.iterations} iterations", highlight=False
     )
-    console.print(table if done.report.certificates else "No theorem applies to this run.")
-    for reason in done.report.refused.values():
+    if done.report.certificates:
+        console.print(table)
+    console.print(f"{done.report.verdict}: {done.report.reason}", highlight=False, soft_wrap=True)
+    for reason in (done.report.undecided | done.report.refused).values():
         console.print(f"• {reason}", highlight=False)
     descends = not done.descent < -1e-9
     if not math.isnan(done.descent):
@@ -396,7 +398,7 @@ def _guarded(work: Callable[[], T]) -> T:
     """Do the work; an error that a user can mend becomes a line and exit code 2."""
     try:
         return work()
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, TypeError, OSError, DataError) as error:
         _complain(error)
         raise typer.Exit(2) from None
 
