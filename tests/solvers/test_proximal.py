@@ -329,7 +329,7 @@ def test_certificates_of_smooth_theorems_refuse_runs_with_prox():
         certify.auto(run.history, minimum=0.0),
         certify.deterministic(run.history, smoothness=1e3, minimum=0.0),
     ):
-        assert report.verdict == "undecided"
+        assert report.verdict == "refused"
         assert all("a function g beside f" in reason for reason in report.refused.values())
 
 
