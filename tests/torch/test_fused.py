@@ -81,8 +81,7 @@ OPTIONS = [
     {"momentum": 0.0},
     {"weight_decay": 0.1},
     {"weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True},
-    {"scope": "group", "weight_decay": 0.1, "maximize": True},
-    {"scope": "tensor"},
+    {"weight_decay": 0.1, "maximize": True},
     {"lr": torch.tensor([0.05], dtype=torch.float64)},
     {"nonfinite": "skip"},
     {"momentum_order": "before", "weight_decay": 0.1},
@@ -91,7 +90,11 @@ OPTIONS = [
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize(
-    ("name", "options"), [(name, {}) for name in FUSED] + [(name, each) for name in TWO for each in OPTIONS], ids=str
+    ("name", "options"),
+    [(name, {}) for name in FUSED]
+    + [(name, each) for name in TWO for each in OPTIONS]
+    + [(TWO[0], {"scope": scope, "weight_decay": 0.1, "maximize": True}) for scope in ("group", "tensor")],
+    ids=str,
 )
 def test_steps_are_those_of_the_loop(name, dtype, options):
     got, want = (trajectory({"fused": fused}, dtype, 5, name, **options) for fused in (True, False))
@@ -225,26 +228,6 @@ def test_parameters_that_share_memory_move_as_in_the_loop():
         torch.testing.assert_close(p.detach(), 1 - 0.1 * torch.ones(3).asinh())
 
 
-@pytest.fixture(params=["exchange", "addresses"])
-def reading(request, monkeypatch):
-    """The two ways of reading tensors: by DLPack's functions in C, and by attributes, for releases without them."""
-    if request.param == "addresses":
-        monkeypatch.setattr(native, "_EXCHANGE", None)
-    elif native._EXCHANGE is None:
-        pytest.skip("this release of torch has no __dlpack_c_exchange_api__")
-
-
-@pytest.mark.parametrize("dtype", fused_path.DTYPES)
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
-def test_both_ways_of_reading_tensors_give_the_same_bits(dtype, name, monkeypatch):
-    outcomes = []
-    for exchange in (native._EXCHANGE, None):
-        monkeypatch.setattr(native, "_EXCHANGE", exchange)
-        outcomes.append(trajectory({"fused": True}, dtype, 3, name, momentum_dtype=torch.promote_types(dtype, torch.float32)))  # fmt: skip
-    for a, b in zip(*(params + momentum for params, momentum in outcomes), strict=True):
-        assert torch.equal(a, b)
-
-
 @pytest.mark.parametrize(
     ("parameter", "gradient", "momentum", "together"),
     [
@@ -276,15 +259,15 @@ def test_both_ways_of_reading_tensors_give_the_same_bits(dtype, name, monkeypatc
         (torch.ones(2, dtype=torch.int32), torch.ones(2, dtype=torch.int32), None, False),
     ],
 )
-def test_what_can_be_gone_through_together(parameter, gradient, momentum, together, reading):
+def test_what_can_be_gone_through_together(parameter, gradient, momentum, together):
     momentum = [] if momentum is None else [momentum]
-    assert (native.tensors([parameter], [gradient], momentum) is not None) == together
+    assert (native._EXCHANGE.tensors([parameter], [gradient], momentum) is not None) == together
     # and after one that can be
     other = torch.ones(2, dtype=parameter.dtype)
     others = [torch.ones(2, dtype=m.dtype) for m in momentum]
     if other.dtype in fused_path.DTYPES:
         groups = ([other, parameter], [other.clone(), gradient], others + momentum)
-        assert (native.tensors(*groups) is not None) == together
+        assert (native._EXCHANGE.tensors(*groups) is not None) == together
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -306,29 +289,28 @@ def test_what_has_no_memory_of_its_own_is_for_torch(make, momentum):
         make([conjugates], 0.1, momentum).step()
 
 
-def test_subclasses_and_lists_that_do_not_match_are_not_taken(reading):
+def test_subclasses_and_lists_that_do_not_match_are_not_taken():
     class Mine(torch.Tensor):
         pass
 
     x = torch.ones(2)
     mine = x.as_subclass(Mine)
     for tensors in ([mine], [x], []), ([x], [mine], []), ([x], [x], [mine]):
-        assert native.tensors(*tensors) is None
+        assert native._EXCHANGE.tensors(*tensors) is None
     with FakeTensorMode() as mode:
         fake = mode.from_tensor(x)
-        assert native.tensors([fake], [fake], []) is None
-    assert native.tensors([], [], []) is None
+        assert native._EXCHANGE.tensors([fake], [fake], []) is None
+    assert native._EXCHANGE.tensors([], [], []) is None
 
 
 def test_what_is_not_a_tensor_is_not_read():
-    if (exchange := native._EXCHANGE) is not None:
-        x = torch.ones(2)
-        assert exchange.tensors([x, x], [x], []) is None
-        assert exchange.tensors([x], [x], [x, x]) is None
-        assert exchange.tensors([x], [None], []) is None
-        assert exchange.tensors([3.0], [x], []) is None
-        with pytest.raises(TypeError):
-            exchange.tensors((x,), [x], [])
+    exchange, x = native._EXCHANGE, torch.ones(2)
+    assert exchange.tensors([x, x], [x], []) is None
+    assert exchange.tensors([x], [x], [x, x]) is None
+    assert exchange.tensors([x], [None], []) is None
+    assert exchange.tensors([3.0], [x], []) is None
+    with pytest.raises(TypeError):
+        exchange.tensors((x,), [x], [])
 
 
 def test_tables_of_functions_of_other_versions_are_passed_over():
@@ -354,7 +336,7 @@ def test_tables_of_functions_of_other_versions_are_passed_over():
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
-def test_tensors_may_be_replaced_between_steps(name, reading):
+def test_tensors_may_be_replaced_between_steps(name):
     outcomes = []
     for fused in (True, False):
         params = parameters()
@@ -375,7 +357,7 @@ def test_tensors_may_be_replaced_between_steps(name, reading):
     assert_close(*outcomes, torch.float32, 1e-4)
 
 
-def test_momentum_of_another_shape_is_an_error_and_no_step_outside_of_its_memory(reading):
+def test_momentum_of_another_shape_is_an_error_and_no_step_outside_of_its_memory():
     p = torch.ones(1000, requires_grad=True)
     p.grad = torch.ones(1000)
     optimizer = SHGD([p], lr=0.1, momentum=0.9, fused=True)

@@ -72,9 +72,11 @@ def gather(
         path, alone = ("foreach", None) if use_foreach and not g.is_sparse else ("single", i)
         if is_spectral:
             path, alone = "spectral", parameter.device_mesh if process_groups else None  # type: ignore[attr-defined]
-        if options.tries_fused and x.device.type == "cuda" and not torch.compiler.is_compiling():
+        # Triton's steps are taken where they are asked for
+        tries = bool(options.fused) if x.device.type == "cuda" else options.tries_fused
+        if tries and x.device.type == "cuda" and not torch.compiler.is_compiling():
             fused.load([x.device])  # they may have moved there since they were given
-        tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
+        tries = tries and not process_groups and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
             path, alone = "operators", None
         key = (path, process_groups, alone, x.device, x.dtype, g.dtype, None if m is None else m.dtype)

@@ -67,7 +67,15 @@ def step(batches: Sequence[Batch]) -> float | None:
     for batch in batches:
         options = batch.options
         vector = batch.group if options.scope == "group" else -1
-        parts.append((batch.native, _rule(options.rule), float(options.rate), vector, options.nonfinite == "skip"))
+        parts.append(
+            (
+                batch.native,
+                _rule(options.rule),
+                float(options.lr) * options.multiple,
+                vector,
+                options.nonfinite == "skip",
+            )
+        )
         written += batch.parameters
         written += batch.momentum
     torch.autograd.graph.increment_version(written)

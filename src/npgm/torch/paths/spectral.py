@@ -68,7 +68,7 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
 def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
     views = [as_matrix(y, options.matrix_form) for y in ys]
-    us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
+    us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * _training.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
