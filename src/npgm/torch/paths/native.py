@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from npgm._native import _core
 
 _KERNELS = _native.kernels()
-_EXCHANGE: Any = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN) if _native.available() else None
+_EXCHANGE: Any = None
+_STEP: Any = None
+if _native.available():
+    _EXCHANGE = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
+    _STEP = _native.core().step
 
 
 def whole(
@@ -80,7 +84,7 @@ def step(batches: Sequence[Batch]) -> float | None:
         written += batch.momentum
     torch.autograd.graph.increment_version(written)
     grad_scale = batches[0].grad_scale
-    norm: float | None = _native.core().step(
+    norm: float | None = _STEP(
         parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads()
     )
     return norm
