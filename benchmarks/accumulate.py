@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from npgm import _native
 from npgm.lab.networks.resnet import resnet18
 from npgm.torch import IHGD
-from npgm.torch.gather import Batch
+from npgm.torch.batch import Batch
 from npgm.torch.paths import native
 
 

@@ -153,14 +153,14 @@ class NPGM(Optimizer):
                 continue
             tensors: Gathered = ([], [], [], [], [])
             self._init_group(group, *tensors)
-            whole = native.whole(read, *tensors[:3])
-            checked = checked and whole is not None and read.nonfinite != "raise"
-            groups.append((index, read, tensors, whole))
+            taken = native.taken(read, *tensors[:3])
+            checked = checked and taken is not None and read.nonfinite != "raise"
+            groups.append((index, read, tensors, taken))
         if not checked:
             checks.refuse(self, found_inf)
         batches = []
-        for index, read, tensors, whole in groups:
-            batches += gather(index, read, *tensors, grad_scale, whole)
+        for index, read, tensors, taken in groups:
+            batches += gather(index, read, *tensors, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._norms = seen

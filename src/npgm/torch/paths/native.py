@@ -31,7 +31,7 @@ if _native.available():
     _STEP = _native.core().step
 
 
-def whole(
+def taken(
     options: Options, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]
 ) -> _core.Tensors | None:
     """Return all tensors of a group as the module takes them, if it takes the step of all of them in one call.
