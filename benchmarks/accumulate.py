@@ -37,7 +37,7 @@ def training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float,
         if rules:
             assert parameter.grad is not None
             buffer = optimizer.state[parameter]["momentum_buffer"]
-            tensors = native.tensors([parameter], [parameter.grad], [buffer])
+            tensors = native._EXCHANGE.tensors([parameter], [parameter.grad], [buffer])
             measured = _native.core().measure(tensors, rules[0], threads=torch.get_num_threads())
             norms[parameter] = math.prod(*zip(*measured, strict=True))
 
