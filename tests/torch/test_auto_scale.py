@@ -322,7 +322,9 @@ def test_a_state_of_a_fixed_scale_is_loaded_with_a_warning():
         ({"scale": "auto", "relative_scale": 0.0}, "relative_scale must be positive and finite, not 0.0"),
         ({"scale": "auto", "scale_decay": 1.0}, r"scale_decay must lie in \[0, 1\), not 1.0"),
         ({"scale": "auto", "differentiable": True}, "scale='auto' and differentiable do not go together"),
-        ({"scale": "auto", "relative": 0.1, "reference": "spectral-sqrt"}, "relative and scale='auto' each say"),
+        ({"relative_scale": 0.5}, "relative_scale=0.5 has no effect with isotropic-cosh, scale=1.0"),
+        ({"scale": 2.0, "scale_decay": 0.5}, "scale_decay=0.5 has no effect"),
+        ({"scope": "tensor", "reference": "separable-log"}, "scope='tensor' has no effect .* isotropic reference"),
     ],
 )
 def test_bad_input_is_named(options, message):
