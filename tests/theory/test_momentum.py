@@ -38,9 +38,9 @@ def of_theorem(report, name):
     return next(c for c in report.certificates if c.bound.theorem == name)
 
 
-def runs_before(names, theorem, trials, iterations=60, seeds=8):
+def runs_before(names, theorem, trials):
     """Return the ratios of random stochastic runs and the bound, without a margin."""
-    ratios = []
+    ratios, (iterations, seeds) = [], (60, 8) if trials > 10 else (15, 3)
     for i in range(trials):
         rng = np.random.default_rng(i)
         f, start = least_squares(i)
@@ -60,7 +60,7 @@ def runs_before(names, theorem, trials, iterations=60, seeds=8):
     return np.array(ratios)
 
 
-@pytest.mark.parametrize("trials", [6, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [5, pytest.param(120, marks=pytest.mark.slow)])
 def test_theorem_a_holds_on_random_runs(trials):
     assert runs_before(FULL, "Theorem A", trials).max() < 1.0
 
@@ -76,13 +76,23 @@ def test_theorem_a_is_tight_for_the_quadratic_kernel():
     assert 0.4 < np.max(certificate.observed / certificate.bound.values) <= 1.0
 
 
-@pytest.mark.parametrize("trials", [6, pytest.param(120, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("trials", [5, pytest.param(120, marks=pytest.mark.slow)])
 def test_theorem_a_prime_holds_on_random_runs(trials):
     names = ["isotropic-log", "isotropic-sqrt", "isotropic-lncos", "isotropic-huber", "isotropic-artanh"]
     assert runs_before(names, "Theorem A'", trials).max() < 1.0
 
 
-@pytest.mark.parametrize("trials", [12, pytest.param(200, marks=pytest.mark.slow)])
+def test_theorem_a_prime_is_tight_far_from_a_minimiser():
+    phi = npgm.reference("isotropic-huber")
+    history = npgm.minimize(
+        lambda x: (0.5 * x @ x, x), np.array([30.0]), reference=phi, lr=0.05, momentum=0.1, momentum_order="before",
+        maxiter=700, tol=0.0, history=True,
+    ).history  # fmt: skip
+    report = certify.deterministic(history, smoothness=1.0, gradient_lipschitz=1.0, minimum=0.0)
+    assert 0.4 < of_theorem(report, "Theorem A'").ratio < 1.0
+
+
+@pytest.mark.parametrize("trials", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_theorems_a_and_b_hold_without_noise(trials):
     ratios = {"Theorem A": [], "Theorem B": []}
     for i in range(trials):

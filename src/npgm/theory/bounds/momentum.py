@@ -123,7 +123,8 @@ def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:
         moment: p in (1, 2], such that E‖g - ∇f‖^p is bounded.
 
     Example:
-        >>> schedule(10_000)
+        >>> lr, momentum = schedule(10_000)
+        >>> round(lr, 6), round(momentum, 6)
         (0.001, 0.99)
     """
     K, p = float(_validate.count("iterations", iterations, least=1)), _moment(moment)
