@@ -22,7 +22,7 @@ MUTANTS = [
     ("torch/paths/single.py", "y = -y", "pass", "contract/test_torch_optimizers.py"),
     ("torch/paths/single.py", "x.mul_(1.0 - lr * rule.decoupled_decay)", "x.mul_(1.0 - rule.decoupled_decay)", "contract/test_torch_optimizers.py"),
     ("torch/paths/single.py", "value = 1.0 - batch.options.momentum", "value = batch.options.momentum", "contract/test_torch_optimizers.py"),
-    ("torch/options.py", "numbers = (*map(float, self[2:9]), sign, *self.parameters)", "numbers = (*map(float, self[2:9]), 1.0, *self.parameters)", "torch/test_fused.py"),
+    ("torch/options.py", '"maximize": self.maximize,', '"maximize": False,', "torch/test_fused.py"),
     ("theory/bounds/deterministic.py", "coefficient = (beta if tight else 1.0) / (1.0 - beta)", "coefficient = beta / (1.0 - beta) ** 2", "theory/test_bounds.py"),
     ("_training.py", "OUTLIER * _mean", "1e30 * _mean", "optax/test_auto_scale.py"),
     ("_training.py", "xp.hypot(decay**0.5 * rms", "xp.hypot(decay * rms", "optax/test_auto_scale.py"),

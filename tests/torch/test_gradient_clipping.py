@@ -55,7 +55,7 @@ def test_small_gradients_make_the_steps_of_sgd(name):
     torch.testing.assert_close(replaced, LR * gradient, rtol=2e-4, atol=0)
 
 
-def test_large_gradients_make_steps_of_clipping_and_the_logarithm():
+def test_large_gradients_make_clipping_and_ihgd_logarithmic():
     gradient = of_norm(1e6 * RADIUS)
     clipped = step(sgd, gradient, clip_norm)
     assert torch.linalg.vector_norm(clipped).item() == pytest.approx(LR * RADIUS, rel=1e-6)
