@@ -53,7 +53,7 @@ def test_checkpoints_copies_and_zero_gradients():
 
 
 @pytest.mark.parametrize("foreach", [False, True])
-def test_float32_momentum_of_bfloat16_parameters_survives_a_checkpoint(foreach):
+def test_float32_momentum_of_bfloat16_survives_a_checkpoint(foreach):
     p = torch.ones(8, dtype=torch.bfloat16, requires_grad=True)
     optimizer = IHGD([p], lr=0.1, momentum=0.99, momentum_dtype=torch.float32, foreach=foreach)
     p.grad = torch.linspace(0.1, 1, 8).bfloat16()
@@ -150,7 +150,7 @@ def test_numbers_of_numpy_are_stored_as_plain_floats():
     assert [type(stored[key]) for key in ("lr", "momentum", "weight_decay", "scale")] == 4 * [float]
 
 
-def test_a_checkpoint_with_an_unknown_kernel_says_so_and_changes_nothing(stretched, monkeypatch):
+def test_a_checkpoint_with_an_unknown_kernel_says_so(stretched, monkeypatch):
     params = parameters()
     optimizer = NPGM(params, 0.1, 0.9, npgm.Isotropic(Stretched()))
     state = optimizer.state_dict()
@@ -199,7 +199,7 @@ def test_groups_inherit_the_kernel_with_its_parameters(stretched):
 
 @pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
 @pytest.mark.parametrize("flatten", [False, True])
-def test_distributed_checkpoint_keeps_options_and_float32_momentum(tmp_path, flatten, stretched):
+def test_distributed_checkpoint_keeps_options_and_momentum(tmp_path, flatten, stretched):
     options = StateDictOptions(flatten_optimizer_state_dict=flatten)
     models = [torch.nn.Linear(3, 2).bfloat16() for _ in range(2)]
     phi = npgm.Isotropic(Stretched(4.0), scale=3.0)
@@ -250,7 +250,7 @@ def test_a_distributed_checkpoint_may_have_an_empty_group(momentum):
     optimizer.step()
 
 
-def test_a_state_with_another_reference_function_is_loaded_with_a_warning():
+def test_a_state_with_another_reference_loads_with_a_warning():
     params = parameters()
     state = IHGD(params, lr=0.1, scale=2.0).state_dict()
     for other in (SHGD(params, lr=0.1, scale=2.0), IHGD(params, lr=0.1)):

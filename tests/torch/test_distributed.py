@@ -101,7 +101,7 @@ def test_gradient_scaler_skips_on_all_ranks(results):
 
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("name", parallel.APART)
-def test_processes_with_other_parameters_take_their_norm_together(results, world, name):
+def test_processes_with_other_parameters_take_one_norm(results, world, name):
     net = parallel.model()
     opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1, **parallel.RUNS[name])
     parallel.train(net, opt, range(parallel.STEPS))

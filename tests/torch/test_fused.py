@@ -108,7 +108,7 @@ def test_memory_in_another_order_goes_by_the_loop(fused, name):
     ],
     ids=lambda value: str(value) if isinstance(value, bool) else f"{tuple(value.shape)}{value.stride()}{value.device}",
 )
-def test_parameters_that_it_cannot_move_are_refused_at_construction(parameter, dense):
+def test_parameters_that_it_cannot_move_are_refused(parameter, dense):
     parameter = parameter.detach().requires_grad_()
     if dense:
         SHGD([parameter], lr=0.1, fused=True)

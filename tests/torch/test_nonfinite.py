@@ -92,7 +92,7 @@ def test_gradient_scaler_changes_nothing_and_skips_overflow(name, foreach, unsca
         np.testing.assert_allclose(flat(scaled), flat(plain), rtol=1e-14)
 
 
-def test_an_overflow_that_a_scaler_found_is_skipped_and_not_raised():
+def test_an_overflow_that_a_scaler_found_is_not_raised():
     params = parameters()
     optimizer = IHGD(params, lr=0.1, momentum=0.9, nonfinite="raise")
     scaler = torch.amp.GradScaler("cpu")
@@ -104,7 +104,7 @@ def test_an_overflow_that_a_scaler_found_is_skipped_and_not_raised():
 
 
 @pytest.mark.parametrize("foreach", [None, False, True])
-def test_a_step_that_a_scaler_skips_has_a_norm_that_is_not_finite(foreach):
+def test_a_skipped_step_has_a_norm_that_is_not_finite(foreach):
     p = torch.ones(3, requires_grad=True)
     optimizer, scaler = IHGD([p], lr=0.1, momentum=0.9, foreach=foreach), torch.amp.GradScaler("cpu")
     scaler.scale(1e38 * p.sum()).backward()

@@ -65,7 +65,7 @@ def test_groups_without_gradients_or_parameters():
 
 
 @pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
-def test_a_gradient_that_is_its_parameter_is_a_gradient_as_any_other(path):
+def test_a_gradient_that_is_its_parameter_is_like_any_other(path):
     a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     a.grad, b.grad = torch.ones(3), b.data
     IHGD([{"params": [a]}, {"params": [b]}], lr=0.1, momentum=0.9, **path).step()
@@ -150,7 +150,7 @@ import npgm.torch
 
 
 @pytest.mark.slow
-def test_what_torch_keeps_beyond_the_end_and_what_it_drops_in_a_later_release_is_no_warning():
+def test_what_torch_keeps_beyond_the_end_is_no_warning():
     code = """
 import sys, torch
 del torch.optim.Optimizer._cuda_graph_capture_health_check  # which is deprecated

@@ -30,7 +30,7 @@ def test_capture_without_capturable_is_refused(monkeypatch):
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR tensor support is in beta")
-def test_gradients_that_are_not_supported_are_refused_before_anything_has_changed():
+def test_unsupported_gradients_are_refused_before_any_change():
     first = torch.ones(2, requires_grad=True)
     bad = torch.sparse_csr_tensor([0, 1, 2], [0, 1], [1.0, 1.0], (2, 2), check_invariants=True, requires_grad=True)
     optimizer = SHGD([{"params": [first]}, {"params": [bad]}], lr=0.1, momentum=0.9)
