@@ -29,8 +29,8 @@ from npgm import _validate
 from npgm._array import explicit_sharding, resharded, row_norms
 from npgm.solvers import Method, Status
 from npgm.solvers.method import chosen
-from npgm.solvers.point import Point
-from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged, rounding
+from npgm.solvers.point import Point, rounding
+from npgm.solvers.progress import LEFT, PATIENCE, SHRINKS, lowest, nudged
 
 __all__ = ["Result", "minimize"]
 

@@ -58,4 +58,9 @@ class Trial:
 
     def slack(self, xp: Namespace) -> Array:
         """Return what rounding may have added to f."""
-        return max(1e-12, 8.0 * float(xp.finfo(self.step.dtype).eps)) * xp.abs(self.here.f)
+        return rounding(float(xp.finfo(self.step.dtype).eps)) * xp.abs(self.here.f)
+
+
+def rounding(eps: float) -> float:
+    """Return what rounding may make of f, relative to it, in a dtype of this machine epsilon."""
+    return max(1e-12, 8.0 * eps)

@@ -10,6 +10,7 @@ from npgm._array import Array, Bools, Namespace, norm, to_bools, to_host
 from npgm.solvers.iterate import Iterate, rows
 from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective
+from npgm.solvers.point import rounding
 
 SHRINKS = 0.99
 """Progress is an f that fell by more than rounding, or a ‖∇f‖ below this share of the least so far."""
@@ -95,11 +96,6 @@ class Progress:
 def lowest(f: Array, least: Array, grad_norm: Array, size: Array, eps: float) -> Array:
     """Return where rounding of f, or of a point of this size, explains by what f is above its least value."""
     return f - least <= LEFT * (rounding(eps) * abs(f) + eps * size * grad_norm)
-
-
-def rounding(eps: float) -> float:
-    """Return what rounding may make of f, relative to it, in a dtype of this machine epsilon."""
-    return max(1e-12, 8.0 * eps)
 
 
 def nudged(xp: Namespace, x: Array, grad: Array) -> Array:
