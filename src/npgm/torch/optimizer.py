@@ -56,7 +56,7 @@ class NPGM(Optimizer):
 
     Example:
         >>> model = torch.nn.Linear(10, 1)
-        >>> optimizer = NPGM(model.parameters(), lr=0.5, momentum=0.9, reference=Isotropic(Cosh(), scale=2.0))
+        >>> optimizer = NPGM(model.parameters(), lr=0.5, momentum=0.9, reference="isotropic-log", scale=2.0)
         >>> model(torch.randn(8, 10)).square().mean().backward()
         >>> optimizer.step()
     """
