@@ -226,14 +226,6 @@ def test_growing_batches_satisfy_theorem_3_4():
         certify.growing_batches([grown[0], other], variance=1.0, **arguments)
 
 
-@pytest.mark.slow
-def test_report_is_drawn(tmp_path):
-    problem, phi = registry["cosh-sum"](), npgm.reference("isotropic-cosh")
-    report(problem, phi, problem.constants(phi), 0.5, 0.0).plot(tmp_path / "report.png")
-    assert (tmp_path / "report.png").stat().st_size > 10_000
-    certify.Report([], {}).plot(tmp_path / "empty.svg")
-
-
 def test_bad_histories_are_named():
     phi = npgm.reference("isotropic-cosh")
     history = run(registry["quartic"](), phi, 0.1)

@@ -19,6 +19,7 @@ from rich.table import Table
 from npgm import __version__, _validate, kernels, problems, references
 from npgm.lab import experiments
 from npgm.lab.bench.cases import DTYPES, PRESETS, SETS
+from npgm.lab.certificate import plot as draw_certificate
 from npgm.lab.data import DataError, cache_dir, registry
 from npgm.lab.data import load as load_data
 from npgm.lab.experiments import certification, figures, ranks, tuning
@@ -253,7 +254,7 @@ def certify(
                     instance, phi, method=method, lr=lr, momentum=momentum, maxiter=maxiter
                 )
         if plot is not None:
-            done.report.plot(plot)
+            draw_certificate(done.report, plot)
         return done
 
     done = _guarded(work)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,9 +14,6 @@ from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _RTOL = 1e-9
 
@@ -115,40 +111,6 @@ class Report:
     def holds(self) -> bool:
         """Whether a bound applies, and every one held."""
         return self.verdict == "holds"
-
-    def plot(self, path: str | Path) -> None:
-        """Draw each bound (dashed) and the observed quantity (solid) against the iteration; needs Matplotlib.
-
-        A bound is drawn thin where it is vacuous.
-        """
-        from npgm.lab import style
-
-        with style.drawing():
-            style.save(self._figure(), Path(path))
-
-    def _figure(self) -> Figure:
-        from npgm.lab.style import FAINT, INK, STYLES, blank
-
-        quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
-        figure = blank(5.0 * max(len(quantities), 1), 3.6)
-        for ax, quantity in zip(
-            figure.subplots(1, max(len(quantities), 1), squeeze=False)[0], quantities, strict=False
-        ):
-            shown = [c for c in self.certificates if c.bound.quantity == quantity]
-            observed = np.min([c.observed for c in shown], axis=0)  # V of Theorem 2.4 has a weight for each form of it
-            said = ~np.isnan(observed)
-            k, marker = np.flatnonzero(said), "" if said.sum() > len(said) / 2 else "o"
-            ax.plot(k, observed[said], marker=marker, color=INK, label="observed")
-            for certificate, (color, _) in zip(shown, STYLES, strict=False):
-                values = certificate.bound.values
-                label = f"{certificate.bound.theorem} ({certificate.bound.provenance})"
-                ax.plot(k, values[said], color=color, linestyle="--", linewidth=0.7)
-                useful = np.where(certificate.bound.vacuous, np.nan, values)[said]
-                ax.plot(k, useful, color=color, linestyle="--", marker=marker, label=label)
-            ax.set(yscale="log", xlabel="iteration", title=quantity)
-            ax.grid(color=FAINT, linewidth=0.6)
-        figure.suptitle(f"{self.verdict}: {self.reason}", fontsize="small", wrap=True)
-        return figure
 
 
 def check(history: object) -> None:
