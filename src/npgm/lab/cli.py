@@ -239,7 +239,10 @@ def certify(
         if problem in ESTIMATED:
             if stochastic or lr is not None or method != "npgm":
                 raise ValueError(f"of {problem}, only runs of the method npgm at the estimated γ are certified")
-            done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
+            try:
+                done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
+            except DataError as error:
+                raise ValueError(error) from None
         else:
             cls: Any = problems.registry[_validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
             instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
@@ -399,7 +402,7 @@ def _guarded(work: Callable[[], T]) -> T:
     """Do the work; an error that a user can mend becomes a line and exit code 2."""
     try:
         return work()
-    except (ValueError, TypeError, OSError, DataError) as error:
+    except (ValueError, TypeError, OSError) as error:
         _complain(error)
         raise typer.Exit(2) from None
 
