@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy
 from npgm import _native
 from npgm.lab.networks.resnet import resnet18
 from npgm.torch import IHGD
-from npgm.torch.gather import Batch
+from npgm.torch.batch import Batch
 from npgm.torch.paths import native
 
 
@@ -37,7 +37,7 @@ def training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float,
         if rules:
             assert parameter.grad is not None
             buffer = optimizer.state[parameter]["momentum_buffer"]
-            tensors = native.tensors([parameter], [parameter.grad], [buffer])
+            tensors = native._EXCHANGE.tensors([parameter], [parameter.grad], [buffer])
             measured = _native.core().measure(tensors, rules[0], threads=torch.get_num_threads())
             norms[parameter] = math.prod(*zip(*measured, strict=True))
 

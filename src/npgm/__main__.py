@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 import sys
 
-from npgm.lab.plain import accept_all_text
-
 
 def main() -> None:
     """Run the command line, or say what it needs."""
-    accept_all_text([sys.stdout, sys.stderr])
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupted import ends without a traceback
+    from npgm.lab.plain import accept_all_text
+
+    accept_all_text([sys.stdout, sys.stderr])
     try:
         from npgm.lab.cli import app
     except ModuleNotFoundError as error:

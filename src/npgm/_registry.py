@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import warnings
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Collection, Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -124,6 +124,23 @@ def extensions() -> Extensions:
     """Return what the registries hold beside npgm's own, to be handed to another process."""
     found = ((registry, {k: v for k, v in registry._entries.items() if not _own(v)}) for registry in _all)
     return [(registry, entries) for registry, entries in found if entries]
+
+
+def modules(keys: Collection[str]) -> list[str]:
+    """Return the modules that must be imported for the registries to have entries of some keys, in order.
+
+    Those of npgm and of installed packages are found without; what was entered by a program itself has no module.
+    """
+    from importlib.metadata import entry_points
+
+    found = {
+        (registry.group, str(entry.__module__))
+        for registry, own in extensions()
+        for k, entry in own.items()
+        if k in keys
+    }
+    known = {group: {point.module.partition(".")[0] for point in entry_points(group=group)} for group, _ in found}
+    return sorted({name for group, name in found if name != "__main__" and name.partition(".")[0] not in known[group]})
 
 
 def extend(extensions: Extensions) -> None:

@@ -59,7 +59,8 @@ def follow(xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: An
         The new ``rms`` and ``weight``, and the root mean square that they say: λ with κ = 1, which is 1 at first.
     """
     counts = keep & (size > 0) & xp.isfinite(size)
-    size = xp.where(weight > 0, xp.minimum(size, OUTLIER * _mean(xp, rms, weight)), size)
+    limited = (weight > 0) & (decay > 0)  # without a memory there is nothing that an outlier would spoil
+    size = xp.where(limited, xp.minimum(size, OUTLIER * _mean(xp, rms, weight)), size)
     rms = xp.where(counts, xp.hypot(decay**0.5 * rms, (1.0 - decay) ** 0.5 * size), rms)
     weight = xp.where(counts, decay * weight + (1.0 - decay), weight)
     return rms, weight, xp.where(weight > 0, _mean(xp, rms, weight), 1.0)

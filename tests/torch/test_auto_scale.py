@@ -84,7 +84,7 @@ def test_spectral_is_the_definition(kernel, order):
         np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-11, atol=1e-12)
 
 
-def test_a_stack_of_matrices_is_one_vector_of_all_their_singular_values():
+def test_a_stack_is_one_vector_of_all_its_singular_values():
     parameter = torch.zeros(4, 2, 3, dtype=torch.float64, requires_grad=True)
     y = np.random.default_rng(0).standard_normal((4, 2, 3))
     step(SpectralGD([parameter], 1.0, scale="auto", matrix_form="stack"), [parameter], [y])
@@ -210,7 +210,7 @@ def test_what_is_not_finite_leaves_the_scale_alone(name, policy, bad, path):
 
 
 @each_path
-def test_a_step_that_a_gradient_scaler_skips_leaves_the_scale_alone(path):
+def test_a_step_that_a_scaler_skips_leaves_the_scale_alone(path):
     params = [torch.zeros(2, requires_grad=True)]
     optimizer = SNGD(params, 0.1, 0.9, scale="auto", **path)
     optimizer.grad_scale, optimizer.found_inf = torch.tensor(4.0), torch.tensor(0.0)
@@ -248,7 +248,7 @@ def test_a_checkpoint_goes_on(name, how, dtype, path):
     assert {s.dtype for s in states(other)} == {torch.float64}
 
 
-def test_groups_of_one_vector_share_what_is_known_and_may_differ_in_the_multiple():
+def test_groups_of_one_vector_may_differ_in_the_multiple():
     params = parameters()
     groups = [{"params": params[:2], "relative_scale": 0.5}, {"params": params[2:]}]
     optimizer = IHGD(groups, 0.1, scale="auto")
@@ -264,7 +264,7 @@ def test_groups_of_one_vector_share_what_is_known_and_may_differ_in_the_multiple
     assert all(other is first for other in others)
 
 
-def test_groups_of_other_scopes_and_decays_are_followed_by_themselves():
+def test_groups_of_other_scopes_and_decays_are_separate():
     params = parameters()
     options = [{"scope": "group"}, {"scale_decay": 0.5}, {"scale": 2.0}, {}]
     optimizer = IHGD([{"params": [p], **o} for p, o in zip(params, options, strict=False)], 0.1, scale="auto")
@@ -322,7 +322,9 @@ def test_a_state_of_a_fixed_scale_is_loaded_with_a_warning():
         ({"scale": "auto", "relative_scale": 0.0}, "relative_scale must be positive and finite, not 0.0"),
         ({"scale": "auto", "scale_decay": 1.0}, r"scale_decay must lie in \[0, 1\), not 1.0"),
         ({"scale": "auto", "differentiable": True}, "scale='auto' and differentiable do not go together"),
-        ({"scale": "auto", "relative": 0.1, "reference": "spectral-sqrt"}, "relative and scale='auto' each say"),
+        ({"relative_scale": 0.5}, "relative_scale=0.5 has no effect with isotropic-cosh, scale=1.0"),
+        ({"scale": 2.0, "scale_decay": 0.5}, "scale_decay=0.5 has no effect"),
+        ({"scope": "tensor", "reference": "separable-log"}, "scope='tensor' has no effect .* isotropic reference"),
     ],
 )
 def test_bad_input_is_named(options, message):

@@ -67,7 +67,7 @@ def test_matrices_in_float32_are_those_of_one_process(results, name):
     finally:
         torch.set_num_threads(threads)
     for a, b in zip(results[2]["float32"][name], want, strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 def test_checkpoint_of_2_processes_goes_on_with_4(results):
@@ -101,7 +101,7 @@ def test_gradient_scaler_skips_on_all_ranks(results):
 
 @pytest.mark.parametrize("world", [2, 4])
 @pytest.mark.parametrize("name", parallel.APART)
-def test_processes_with_other_parameters_take_their_norm_together(results, world, name):
+def test_processes_with_other_parameters_take_one_norm(results, world, name):
     net = parallel.model()
     opt = parallel.NPGM(net.parameters(), 0.3, 0.9, weight_decay=0.1, **parallel.RUNS[name])
     parallel.train(net, opt, range(parallel.STEPS))

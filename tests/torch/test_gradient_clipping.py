@@ -56,7 +56,7 @@ def test_small_gradients_make_the_steps_of_sgd(name):
     torch.testing.assert_close(replaced, LR * gradient, rtol=2e-4, atol=0)
 
 
-def test_large_gradients_make_the_steps_of_clipping_and_ihgd_those_of_the_logarithm():
+def test_large_gradients_make_clipping_and_ihgd_logarithmic():
     gradient = of_norm(1e6 * RADIUS)
     clipped = step(sgd, gradient, clip_norm)
     assert torch.linalg.vector_norm(clipped).item() == pytest.approx(LR * RADIUS, rel=1e-6)
@@ -73,7 +73,7 @@ def test_large_gradients_make_the_steps_of_clipping_and_ihgd_those_of_the_logari
 
 
 @pytest.mark.parametrize(("cls", "clip"), [(IHGD, clip_norm), (SHGD, clip_value)])
-def test_the_logarithm_needs_a_stepsize_that_is_divided_by_its_value_at_the_typical_gradient(cls, clip):
+def test_the_logarithm_needs_a_stepsize_divided_by_its_value(cls, clip):
     gradient = of_norm(100.0 * RADIUS) if cls is IHGD else torch.full((3,), 100.0 * RADIUS, dtype=torch.float64)
     clipped = step(sgd, gradient, clip)
     assert 5.2 < math.asinh(100.0) < 5.35
@@ -124,7 +124,7 @@ def test_scope_tensor_is_clipping_of_each_tensor():
 )
 @pytest.mark.parametrize("beta", [0.0, 0.9])
 @pytest.mark.parametrize("lr", [LR, torch.tensor(LR, dtype=torch.float64)], ids=type)
-def test_with_lr_like_sgd_hard_clipping_takes_the_steps_of_the_script(beta, decay, path, lr):
+def test_with_lr_like_sgd_hard_clipping_is_that_of_the_script(beta, decay, path, lr):
     own, other = (torch.ones(3, dtype=torch.float64, requires_grad=True) for _ in range(2))
     lr = lr.clone() if isinstance(lr, torch.Tensor) else lr  # which schedules change in place
     numbers = {"lr": lr, "momentum": beta, "scale": RADIUS, "lr_like": "sgd"}
@@ -292,7 +292,7 @@ def test_mean_sum_and_accumulation(cls):
     torch.testing.assert_close(accumulated, whole)
 
 
-def test_weight_decay_goes_through_the_preconditioner_unless_decoupled():
+def test_weight_decay_is_preconditioned_unless_decoupled():
     p, q = (torch.full((1,), 1e6, dtype=torch.float64, requires_grad=True) for _ in range(2))
     p.grad, q.grad = torch.zeros_like(p), torch.zeros_like(q)
     NGD([p], LR, weight_decay=0.1, scale=1.0).step()
@@ -320,7 +320,7 @@ def test_mixed_precision_recipe(cls, unscale):
     torch.testing.assert_close(*params)
 
 
-def test_the_norm_that_is_logged_and_the_share_of_steps_beyond_the_scale():
+def test_the_logged_norm_and_the_share_of_steps_beyond_the_scale():
     torch.manual_seed(0)
     p = torch.zeros(7, requires_grad=True)
     optimizer = IHGD([p], lr=0.1, scale=RADIUS)

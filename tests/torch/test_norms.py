@@ -18,7 +18,7 @@ def norm(*tensors):
     values = [t.reshape(-1) for t in tensors]
     largest = [single.largest_of(t) for t in values]
     ratios = [torch.linalg.vector_norm(t / norms.divisor(m)).reshape(1) for t, m in zip(values, largest, strict=True)]
-    result = norms.together([norms.Norm(*pair) for pair in zip(largest, ratios, strict=True)])
+    result = norms.joint([norms.Norm(*pair) for pair in zip(largest, ratios, strict=True)])
     return norms.divisor(result.largest), result.ratio
 
 

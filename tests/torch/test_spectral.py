@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.utils import parametrizations
 
 import npgm
+import remez
 from npgm.torch import NPGM, SpectralGD, matrices
 from npgm.torch.spectral import by_products, minimax, precondition
 
@@ -52,7 +54,7 @@ def test_eigenvalues_give_what_the_singular_values_do(kernel, shape, ratio):
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", [npgm.Sqrt(), npgm.Artanh()], ids=repr)
 @pytest.mark.parametrize("ratio", [1e2, 1e3, 1e4])
-def test_small_singular_values_are_not_lost_in_the_squares_of_large_ones(kernel, ratio):
+def test_small_singular_values_are_not_lost_in_squares(kernel, ratio):
     phi = npgm.Spectral(kernel, scale=1 / ratio)
     flat = torch.randn(16, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 100
     graded = [matrix(60, 60, 1e3), matrix(60, 90, 1e8), matrix(60, 8, 10.0) @ matrix(8, 60, 10.0)]
@@ -78,7 +80,7 @@ def test_products_alone(kernel, shape, ratio):
     assert error(precondition(phi, [y], method="products", dtype=torch.bfloat16)[0], phi, y) <= 0.15
 
 
-def test_a_small_scale_is_raised_to_what_the_number_of_steps_suffices_for():
+def test_a_small_scale_is_raised_to_what_the_steps_suffice_for():
     phi, y = npgm.Spectral(npgm.Sqrt(), scale=1e-9), matrix(20, 30).float()
     raised = npgm.Spectral(npgm.Sqrt(), scale=float(torch.linalg.matrix_norm(y)) / 1000)
     assert error(precondition(phi, [y], method="products")[0], raised, y) <= 1e-3
@@ -86,14 +88,14 @@ def test_a_small_scale_is_raised_to_what_the_number_of_steps_suffices_for():
 
 def test_the_coefficients_are_those_of_remez_algorithm():
     for steps, ratio in minimax.RATIOS.items():
-        polynomials, deviation = minimax.composition(ratio, steps)
+        polynomials, deviation = remez.composition(ratio, steps)
         np.testing.assert_allclose(polynomials, minimax.COEFFICIENTS[steps], rtol=1e-9)
         assert deviation <= 2.2e-5
         x = np.geomspace(1 / ratio, 1, 10001)
-        reached = np.max(np.abs(minimax.value(minimax.COEFFICIENTS[steps], x) - 1))
+        reached = np.max(np.abs(remez.value(minimax.COEFFICIENTS[steps], x) - 1))
         assert reached == pytest.approx(deviation, rel=1e-3, abs=1e-13)
     # equal deviations of alternating sign, at four points of the interval: nothing of this degree is closer
-    (a, b, c), deviation = minimax.quintic(0.01, 1.0)
+    (a, b, c), deviation = remez.quintic(0.01, 1.0)
     x = np.linspace(0.01, 1.0, 1_000_001)
     difference = a * x + b * x**3 + c * x**5 - 1
     extreme = x[np.abs(difference) >= deviation * (1 - 1e-9)]
@@ -135,23 +137,12 @@ def test_matrices_of_one_shape_are_independent_and_nan_stays():
     assert precondition(phi, [infinite])[0].isnan().all()
 
 
-def test_a_relative_scale_follows_the_matrix():
-    y = matrix(6, 9)
-    scale = 0.1 * float(torch.linalg.matrix_norm(y)) / 6**0.5
-    phi = npgm.Spectral(npgm.Cosh())
-    for size in (1e-30, 1.0, 1e30):
-        got = precondition(phi, [size * y], relative=0.1)[0]
-        assert error(got, npgm.Spectral(npgm.Cosh(), scale), y) <= 1e-12
-    assert not precondition(phi, [torch.zeros(3, 4)], relative=0.1)[0].any()
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda phi, y: precondition("spectral-sqrt", [y]), "must be a spectral reference function"),
         (lambda phi, y: precondition(phi, [y[0]]), "two axes or more"),
         (lambda phi, y: precondition(phi, [y], method="svd"), "unknown method 'svd'; accepted: auto, eigen, products"),
-        (lambda phi, y: precondition(phi, [y], relative=0.0), "relative must be positive"),
         (lambda phi, y: precondition(npgm.Spectral(npgm.Cosh()), [y], method="products"), "for the kernels sqrt"),
     ],
 )
@@ -181,9 +172,9 @@ NEWTON_SCHULZ = 5 * [(3.4445, -4.7750, 2.0315)]  # of torch.optim.Muon
     ],
     ids=["Polar Express 8", "Newton-Schulz 5"],
 )
-def test_muons_iterations_are_the_preconditioner_of_a_kernel_and_not_the_sign(polynomials, deviation, of_the_sign):
+def test_muons_iterations_are_a_preconditioner_and_not_the_sign(polynomials, deviation, of_the_sign):
     sigma, kernel = np.geomspace(1e-5, 1, 2001), npgm.Root(4.0)
-    values = minimax.value(polynomials, sigma)
+    values = remez.value(polynomials, sigma)
 
     def rms(scale):
         return np.sqrt(np.mean((values - kernel.precondition(sigma / scale)) ** 2))
@@ -196,6 +187,11 @@ def test_muons_iterations_are_the_preconditioner_of_a_kernel_and_not_the_sign(po
 # the optimizer
 
 SHAPES = [(3, 4), (), (5,), (2, 3, 4, 4), (0, 2)]
+
+
+def of_its_gradient(ratio):
+    """λ that is so many times the root mean square of the singular values of what φ is given."""
+    return {"scale": "auto", "relative_scale": ratio, "scale_decay": 0.0}
 
 
 def as_matrices(x, form):
@@ -211,7 +207,7 @@ def as_matrices(x, form):
     {"momentum": 0.0},
     {"adjust": "aspect"},
     {"adjust": "rms", "matrix_form": "stack"},
-    {"relative": 0.3},
+    {"scale": "auto", "relative_scale": 0.3, "scale_decay": 0.0},
     {"decoupled_weight_decay": True, "maximize": True},
     {"foreach": False},
 ], ids=str)  # fmt: skip
@@ -222,9 +218,9 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
     rng = np.random.default_rng(0)
     xs = [rng.standard_normal(shape) for shape in SHAPES]
     params = [nn.Parameter(torch.tensor(x, dtype=dtype)) for x in xs]
-    given = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1} | options
-    optimizer = SpectralGD(params, scale=0.5, **given) if kernel == "sqrt" else None
-    optimizer = optimizer or NPGM(params, reference="spectral-cosh", scale=0.5, **given)
+    given = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "scale": 0.5} | options
+    make = SpectralGD if kernel == "sqrt" else partial(NPGM, reference="spectral-cosh")
+    optimizer = make(params, **given)
     ms = [np.zeros_like(x) for x in xs]
     beta, before, form = given["momentum"], options.get("momentum_order") == "before", options.get("matrix_form")
     decoupled = "decoupled_weight_decay" in options
@@ -234,7 +230,7 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
             return y
         view = as_matrices(y, form)
         rows, columns = view.shape[-2:] if view.ndim > 1 else (view.size, 1)
-        scale = 0.3 * np.linalg.norm(y) / min(rows, columns) ** 0.5 if "relative" in options else 0.5
+        scale = 0.3 * np.linalg.norm(y) / min(rows, columns) ** 0.5 if "scale" in options else 0.5
         u = npgm.reference(f"spectral-{kernel}", scale=scale).precondition(view).reshape(y.shape)
         a = {"aspect": max(1, rows / columns) ** 0.5, "rms": 0.2 * max(rows, columns) ** 0.5}
         return a.get(options.get("adjust"), 1.0) * u
@@ -258,13 +254,13 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
 
 def test_state_is_saved_and_restored_as_plain_values():
     params = [nn.Parameter(matrix(4, 3).float())]
-    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", relative=0.1)
+    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", **of_its_gradient(0.1))
     params[0].grad = matrix(4, 3, seed=1).float()
     optimizer.step()
-    other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5)
+    other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5, scale="auto")
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     group = other.param_groups[0]
-    assert (group["reference"], group["adjust"], group["relative"]) == ("spectral-sqrt", "rms", 0.1)
+    assert (group["reference"], group["adjust"], group["relative_scale"]) == ("spectral-sqrt", "rms", 0.1)
     for one in (optimizer, other):
         one.param_groups[0]["params"][0].grad = matrix(4, 3, seed=2).float()
         one.step()
@@ -276,11 +272,13 @@ def test_state_is_saved_and_restored_as_plain_values():
     [
         ({"reference": "spectral-sqrt", "fused": True}, "has no step for"),
         ({"reference": "spectral-sqrt", "adjust": "muon"}, "unknown adjust 'muon'; accepted: aspect, rms"),
-        ({"reference": "spectral-sqrt", "relative": 0.0}, "relative must be positive"),
+        ({"reference": "spectral-sqrt", "relative": 0.1}, "scale='auto', relative_scale=ρ, scale_decay=0"),
         ({"reference": "spectral-sqrt", "nesterov": True}, "nesterov needs momentum"),
         ({"reference": "spectral-sqrt", "matrix_form": "conv"}, "unknown matrix_form 'conv'"),
-        ({"reference": "isotropic-cosh", "relative": 0.1}, "relative is for spectral reference functions"),
-        ({"reference": "separable-cosh", "adjust": "rms"}, "adjust is for spectral reference functions"),
+        ({"reference": "separable-cosh", "adjust": "rms"}, "adjust='rms' has no effect .* a spectral reference"),
+        ({"matrix_form": "stack"}, "matrix_form='stack' has no effect with isotropic-cosh, scale=1.0"),
+        ({"product_dtype": torch.bfloat16}, "product_dtype=torch.bfloat16 has no effect"),
+        ({"nesterov": True, "momentum": 0.9}, "nesterov=True has no effect"),
     ],
 )
 def test_bad_options_are_named(options, message):
@@ -390,7 +388,7 @@ def test_what_is_not_in_the_model_is_refused():
         matrices(net, stacks=[net.output.weight])
 
 
-def test_convolutions_and_stacks_are_accepted_in_any_dtype_and_keep_it():
+def test_convolutions_and_stacks_keep_any_dtype():
     for shape, form in [((8, 4, 3, 3), "flatten"), ((4, 3, 3), "stack"), ((4, 3, 3), "flatten")]:
         for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
             parameter = nn.Parameter(torch.zeros(shape, dtype=dtype))
@@ -404,14 +402,14 @@ def test_convolutions_and_stacks_are_accepted_in_any_dtype_and_keep_it():
             assert deviation.abs().max() <= max(4 * torch.finfo(dtype).eps, 1e-4)
 
 
-def test_a_clipped_gradient_is_the_same_direction_under_a_relative_scale():
+def test_a_clipped_gradient_is_the_same_direction():
     moved = []
     for clip in (None, 1e-3):
         parameter = nn.Parameter(torch.zeros(4, 6))
         parameter.grad = matrix(4, 6).float() * 100
         if clip:
             nn.utils.clip_grad_norm_([parameter], clip)
-        SpectralGD([parameter], lr=0.1, relative=0.1).step()
+        SpectralGD([parameter], lr=0.1, **of_its_gradient(0.1)).step()
         moved.append(parameter.detach())
     torch.testing.assert_close(*moved, rtol=1e-4, atol=1e-6)
 
@@ -455,12 +453,34 @@ def test_autograd_goes_through_a_differentiable_step():
     np.testing.assert_allclose(got.numpy(), ones - 0.2 * phi.conjugate_hvp(2 * y, ones), rtol=1e-10)
 
 
-def test_a_group_with_another_reference_does_not_inherit_what_is_spectral_alone():
+def test_a_group_does_not_inherit_what_has_no_effect_in_it():
     groups = [{"params": [nn.Parameter(torch.ones(3, 2))]}, {"params": [nn.Parameter(torch.ones(3))], "reference": "separable-cosh"}]  # fmt: skip
-    optimizer = SpectralGD(groups, lr=0.1, momentum=0.9, relative=1e-3, adjust="rms", nesterov=True)
-    assert [group["relative"] for group in optimizer.param_groups] == [1e-3, None]
+    optimizer = SpectralGD(groups, lr=0.1, momentum=0.9, adjust="rms", nesterov=True, **of_its_gradient(1e-3))
+    assert [group["adjust"] for group in optimizer.param_groups] == ["rms", None]
     assert [group["nesterov"] for group in optimizer.param_groups] == [True, False]
-    with pytest.raises(ValueError, match="relative is for spectral reference functions"):
+    fixed = {"params": [nn.Parameter(torch.ones(1))], "scale": 0.5}
+    optimizer.add_param_group(fixed)
+    assert optimizer.param_groups[-1]["relative_scale"] == 1.0
+    with pytest.raises(ValueError, match="adjust='rms' has no effect"):
         optimizer.add_param_group(
-            {"params": [nn.Parameter(torch.ones(1))], "reference": "separable-cosh", "relative": 0.1}
+            {"params": [nn.Parameter(torch.ones(1))], "reference": "separable-cosh", "adjust": "rms"}
         )
+
+
+def test_a_state_with_the_option_relative_loads():
+    """Of an earlier release, whose stacks and scopes without an effect were options, too."""
+    steps = []
+    for old in (False, True):
+        parameter = nn.Parameter(torch.zeros(4, 6))
+        optimizer = SpectralGD([parameter], lr=0.1, **({} if old else of_its_gradient(0.1)))
+        if old:
+            state = optimizer.state_dict()
+            state["param_groups"][0] |= {"relative": 0.1, "scope": "tensor"}
+            with pytest.warns(UserWarning, match="goes on with the reference function of the state"):
+                optimizer.load_state_dict(state)
+            assert "relative" not in optimizer.param_groups[0]
+        for seed in (0, 1):
+            parameter.grad = matrix(4, 6, seed=seed).float() * 100**seed  # λ follows at once
+            optimizer.step()
+        steps.append(parameter.detach())
+    torch.testing.assert_close(*steps)

@@ -155,7 +155,7 @@ OF_EITHER = [
 )
 def test_steps_with_each_option_are_those_of_the_loop(name, options, launches):
     starts = tensors(FEW, torch.float64)
-    got, want = (run(name, starts, path, **options) for path in ({"fused": None}, {"fused": False, "foreach": False}))
+    got, want = (run(name, starts, path, **options) for path in ({"fused": True}, {"fused": False, "foreach": False}))
     assert launches()["move"] == 4
     for a, b in zip(got, want, strict=True):
         if a:
@@ -217,7 +217,7 @@ def test_many_tensors_are_one_launch_and_one_table(launches, monkeypatch):
     for p in params:
         p.grad = torch.ones_like(p)
     driver._kept.cache_clear()
-    optimizer = IHGD(params, lr=0.1, momentum=0.9)
+    optimizer = IHGD(params, lr=0.1, momentum=0.9, fused=True)
     optimizer.step()
     tables = loops.RULE.value + 5 * len(shapes) + 1
     written = 2 * -(-tables // driver.ARGUMENTS)

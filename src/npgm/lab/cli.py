@@ -19,6 +19,7 @@ from rich.table import Table
 from npgm import __version__, _validate, kernels, problems, references
 from npgm.lab import experiments
 from npgm.lab.bench.cases import DTYPES, PRESETS, SETS
+from npgm.lab.certificate import plot as draw_certificate
 from npgm.lab.data import DataError, cache_dir, registry
 from npgm.lab.data import load as load_data
 from npgm.lab.experiments import certification, figures, ranks, tuning
@@ -53,7 +54,13 @@ ExperimentName = Annotated[
         autocompletion=lambda: [*experiments.names(), "all"],
     ),
 ]
-Preset = Annotated[str, typer.Option(help="How much to run: smoke (seconds), cpu (minutes), or paper (its size).")]
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="How much to run: smoke (seconds), cpu (minutes), or paper (its size). "
+        "By default cpu, or the only preset of an experiment."
+    ),
+]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
 Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
 Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
@@ -89,7 +96,7 @@ def start(
 @app.command()
 def reproduce(
     experiment: ExperimentName,
-    preset: Preset = "cpu",
+    preset: Preset = None,
     jobs: Jobs = -1,
     output: Output = Path("results"),
     methods: Annotated[
@@ -111,16 +118,17 @@ def reproduce(
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
+        chosen = preset or spec.usual_preset
         try:
             store = experiments.run(
-                spec, preset, output, jobs=jobs, methods=methods, seeds=seeds, device=device, engine=engine,
+                spec, chosen, output, jobs=jobs, methods=methods, seeds=seeds, device=device, engine=engine,
                 scheduler=scheduler, parallel=parallel,
             )  # fmt: skip
         except DataError:
             if ranks.leads():  # the report says why there are no runs
-                experiments.write_report(spec, preset, experiments.Store.of(spec, output))
+                experiments.write_report(spec, chosen, experiments.Store.of(spec, output))
             raise
-        return _reported(spec, preset, store) if ranks.leads() else []
+        return _reported(spec, chosen, store) if ranks.leads() else []
 
     console.quiet = not ranks.leads()
     _each(experiment, work, overview=output if ranks.leads() else None)
@@ -129,7 +137,7 @@ def reproduce(
 @app.command()
 def tune(
     experiment: ExperimentName,
-    preset: Preset = "cpu",
+    preset: Preset = None,
     jobs: Jobs = -1,
     output: Output = Path("results"),
     methods: Annotated[list[str] | None, typer.Option(help="The label of a method to tune; repeatable.")] = None,
@@ -144,8 +152,9 @@ def tune(
 
     def work(name: str) -> list[Path]:
         spec = experiments.load(name)
-        tuned = tuning.tune(spec, preset, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
-        paths = tuning.write_table(spec, preset, output, tuned)
+        chosen = preset or spec.usual_preset
+        tuned = tuning.tune(spec, chosen, output, methods=methods, seeds=seeds, trials=trials, jobs=jobs, device=device)
+        paths = tuning.write_table(spec, chosen, output, tuned)
         console.print(Markdown(paths[0].read_text(encoding="utf-8")))
         return paths
 
@@ -230,7 +239,10 @@ def certify(
         if problem in ESTIMATED:
             if stochastic or lr is not None or method != "npgm":
                 raise ValueError(f"of {problem}, only runs of the method npgm at the estimated γ are certified")
-            done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
+            try:
+                done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
+            except DataError as error:
+                raise ValueError(error) from None
         else:
             cls: Any = problems.registry[_validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
             instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
@@ -245,7 +257,7 @@ def certify(
                     instance, phi, method=method, lr=lr, momentum=momentum, maxiter=maxiter
                 )
         if plot is not None:
-            done.report.plot(plot)
+            draw_certificate(done.report, plot)
         return done
 
     done = _guarded(work)
@@ -260,8 +272,10 @@ def certify(
     console.print(
         f"γ = {done.lr:g}, L = {done.constants.smoothness:g}{estimated}, {done.iterations} iterations", highlight=False
     )
-    console.print(table if done.report.certificates else "No theorem applies to this run.")
-    for reason in done.report.refused.values():
+    if done.report.certificates:
+        console.print(table)
+    console.print(f"{done.report.verdict}: {done.report.reason}", highlight=False, soft_wrap=True)
+    for reason in (done.report.undecided | done.report.refused).values():
         console.print(f"• {reason}", highlight=False)
     descends = not done.descent < -1e-9
     if not math.isnan(done.descent):
@@ -404,7 +418,8 @@ def _reported(spec: experiments.Experiment, preset: str, store: experiments.Stor
     results = experiments.Results(spec, preset, store)
     paths = experiments.write_report(spec, preset, store)
     console.print(f"{spec.title} ({results.extent})", style="bold", highlight=False)
-    table = _table("verdict", "of", "the paper says", wrapped=("of", "the paper says"))
+    says = "the paper says" if spec.source else "claim"
+    table = _table("verdict", "of", says, wrapped=("of", says))
     for claim in spec.claims:
         for row in claim_rows(results, claim):
             sentence, verdict, of, *_ = row

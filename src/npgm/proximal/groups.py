@@ -109,11 +109,12 @@ class GroupL2(Comparable, Proximable):
     def _rows(self, xp: Namespace, y: Array, axis: Axis) -> tuple[Array, Callable[[Array], Array]]:
         rows, back = as_vectors(xp, y, axis)
         if isinstance(self.groups, tuple):
-            needed, fits = "more than", rows.shape[-1] > (largest := max(int(m.max()) for m in self.groups))
+            most = max(int(member.max()) for member in self.groups)
+            fits, needed = rows.shape[-1] > most, f"more than {most}"
         else:
-            needed, fits = "", rows.shape[-1] == (largest := self.groups.size)
+            fits, needed = rows.shape[-1] == self.groups.size, str(self.groups.size)
         if not fits:
-            raise ValueError(f"groups needs points of {needed} {largest} entries, not {rows.shape[-1]}")
+            raise ValueError(f"groups needs points of {needed} entries, not {rows.shape[-1]}")
         return rows, back
 
     def _blocks(self, xp: Namespace, rows: Array) -> Iterator[tuple[Array, float | Array]]:
@@ -155,9 +156,9 @@ def _labels(groups: Any) -> Indices:
 
 
 def _indices(groups: Sequence[Any]) -> tuple[Indices, ...]:
+    if not groups or any(np.size(group) == 0 for group in groups):
+        raise ValueError(f"groups must be a list of index arrays that are not empty, not {groups!r}")
     members = tuple(map(_integers, groups))
-    if not members or any(member.size == 0 for member in members):
-        raise ValueError("groups must be a list of index arrays that are not empty")
     indices, counts = np.unique(np.concatenate(members), return_counts=True)
     if indices[0] < 0:
         raise ValueError(f"groups must have indices from 0 on, not {indices[0]}")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from npgm import _validate
 from npgm._array import Array, Axis, Namespace, promote
 from npgm.proximal.base import Proximable, as_vectors, indicator
@@ -84,7 +86,8 @@ def _growth(z: Array, reduced: Array) -> float:
 
 def _projected(xp: Namespace, y: Array, total: float) -> Array:
     """Return the projections of rows on the simplex (Held, Wolfe and Crowder, 1974): positive parts of y - c."""
-    y = y - xp.max(y, axis=-1, keepdims=True)  # which changes no projection, and spares digits
+    with np.errstate(invalid="ignore"):  # infinity makes a row NaN
+        y = y - xp.max(y, axis=-1, keepdims=True)  # which changes no projection, and spares digits
     falling = xp.sort(y, axis=-1, descending=True)
     count = xp.cumulative_sum(xp.ones_like(y), axis=-1)
     shifts = (xp.cumulative_sum(falling, axis=-1) - total) / count

@@ -220,7 +220,8 @@ def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
         "kernel": name,
         "kernel_parameters": parameters,
         "scale": phi.scale,
-        "isotropic": type(phi) is Isotropic,
+        # the isotropic quadratic is the separable one, which needs no norm: that of large gradients may overflow
+        "isotropic": type(phi) is Isotropic and type(phi.kernel) is not Quadratic,
     }
 
 

@@ -1,6 +1,7 @@
 """The theory as software: its constants measured, its theorems as functions, and runs held to them."""
 
 from npgm.theory import bounds, certify, oracles
+from npgm.theory.bounds.momentum import schedule
 from npgm.theory.oracles import Oracle
 from npgm.theory.smoothness import (
     Estimate,
@@ -25,5 +26,6 @@ __all__ = [
     "oracles",
     "pl_constant",
     "preconditioned_lipschitz",
+    "schedule",
     "sharpness",
 ]

@@ -21,8 +21,9 @@ import scipy.sparse.linalg
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm.references import Reference, as_reference
+from npgm.references import Reference
 from npgm.theory.certify.rounding import resolution as resolve
+from npgm.theory.flat import on_vectors
 from npgm.theory.oracles import Hvp, as_oracle
 
 Operator = Callable[[Floats], Floats]
@@ -81,7 +82,7 @@ def anisotropic_smoothness(
     Args:
         function: an `Oracle` (see `npgm.theory.oracles`), or an object with ``function(x) -> (f, ∇f)`` and
             ``function.hvp(x, d)``, both on vectors of shape (n,).
-        reference: φ.
+        reference: φ; a spectral one as `npgm.Blocks`, which names the matrices in x.
         points: a vector of shape (n,), or several, of shape (k, n), such as the iterates of a run.
         max_products: the most Hessian-vector products at a point, at least 10, for more than 32 variables; None for no
             limit. ``Estimate.cost`` says what they cost.
@@ -97,7 +98,8 @@ def anisotropic_smoothness(
         >>> round(problem.constants(phi).smoothness, 3)
         2.182
     """
-    phi = as_reference(reference)
+    points = _points(points)
+    phi = on_vectors(reference, points.shape[1])
 
     def operator(grad: Floats, hvp: Hvp) -> Operator:
         root = phi.conjugate_hessian(grad, root=True)
@@ -120,7 +122,8 @@ def preconditioned_lipschitz(
     The largest singular value, as the root of the largest eigenvalue of H D² H: two Hessian-vector products a step. L_p
     >= L_a, and Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
     """
-    phi = as_reference(reference)
+    points = _points(points)
+    phi = on_vectors(reference, points.shape[1])
 
     def operator(grad: Floats, hvp: Hvp) -> Operator:
         D = phi.conjugate_hessian(grad)
@@ -298,12 +301,12 @@ def noise(reference: Reference | str, gradients: Any, gradient: Any | None = Non
         The estimates of σ² in E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² (Theorem 3.1), infinite if a difference leaves the domain
         of φ, and of σ² in E‖g - ∇f‖² <= σ² (bounded variance, for a batch of the given size).
     """
-    phi = as_reference(reference)
     samples = np.asarray(gradients, dtype=np.float64)
     if samples.ndim == 2:
         samples = samples[None]
     if samples.ndim != 3 or 0 in samples.shape:
         raise ValueError(f"gradients must have shape (samples, n) or (points, samples, n), not {np.shape(gradients)}")
+    phi = on_vectors(reference, samples.shape[2])
     mean = samples.mean(axis=1, keepdims=True)
     if gradient is not None:
         if np.size(gradient) != mean.size:

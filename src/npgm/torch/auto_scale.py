@@ -88,7 +88,9 @@ def sizes(norm: Norm, counts: Sequence[int] | Tensor) -> Tensor:
     return torch.where(torch.isfinite(norm.largest), norms.divisor(norm.largest) * ratio, torch.nan)
 
 
-def follow(size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], decay: float, keep: Tensor | None) -> Tensor:
+def update_rms(
+    size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], decay: float, keep: Tensor | None
+) -> Tensor:
     """Take sizes into the running mean of each vector, if ``keep`` is not False; return its root, (4) with κ = 1."""
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
     mean: Tensor

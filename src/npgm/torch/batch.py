@@ -47,7 +47,7 @@ class Batch:
     """What the gradients were multiplied by, of one element."""
     process_groups: ProcessGroups = ()
     """Those over which the tensors are sharded; none if this process holds all of them."""
-    whole: Sequence[Tensor] = ()
+    full: Sequence[Tensor] = ()
     """What the parameters are parts of, where φ does not act on parts."""
     scale_rms: Sequence[Tensor] = ()
     scale_weight: Sequence[Tensor] = ()

@@ -39,7 +39,7 @@ def gather(
     scale_rms: list[Tensor],
     scale_weight: list[Tensor],
     grad_scale: Tensor | None,
-    whole: Any = None,
+    taken: Any = None,
 ) -> list[Batch]:
     """Sort the tensors of a group into batches, each for the fastest path that can take it.
 
@@ -51,11 +51,11 @@ def gather(
         momentum: theirs, empty without.
         scale_rms, scale_weight: what is known of the scale of each; empty for a fixed λ.
         grad_scale: what the gradients were multiplied by, of one element.
-        whole: the result of `npgm.torch.paths.native.whole` for these tensors.
+        taken: the result of `npgm.torch.paths.native.taken` for these tensors.
     """
-    if whole is not None:
+    if taken is not None:
         of_each = ((), (), scale_rms, scale_weight)
-        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, *of_each, native=whole)]
+        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, *of_each, native=taken)]
     buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
     use_foreach = options.foreach
     if use_foreach is None:
@@ -72,9 +72,11 @@ def gather(
         path, alone = ("foreach", None) if use_foreach and not g.is_sparse else ("single", i)
         if is_spectral:
             path, alone = "spectral", parameter.device_mesh if process_groups else None  # type: ignore[attr-defined]
-        if options.tries_fused and x.device.type == "cuda" and not torch.compiler.is_compiling():
+        # Triton's steps are taken where they are asked for
+        tries = bool(options.fused) if x.device.type == "cuda" else options.tries_fused
+        if tries and x.device.type == "cuda" and not torch.compiler.is_compiling():
             fused.load([x.device])  # they may have moved there since they were given
-        tries = options.tries_fused and not process_groups and fused.accepts(options.phi, x.device.type)
+        tries = tries and not process_groups and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
             path, alone = "operators", None
         key = (path, process_groups, alone, x.device, x.dtype, g.dtype, None if m is None else m.dtype)

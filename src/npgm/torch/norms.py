@@ -111,7 +111,7 @@ def _device(like: Tensor, process_group: ProcessGroup) -> torch.device:
     return torch.device("cuda") if dist.get_backend(process_group) == "nccl" else like.device
 
 
-def together(norms: Sequence[Norm]) -> Norm:
+def joint(norms: Sequence[Norm]) -> Norm:
     """Return the norm of the vector that is made up of several, in their widest dtype, on the device of the first."""
     if not norms:
         return Norm(*torch.zeros(2, 1, device="cpu"))

@@ -7,17 +7,17 @@ import itertools
 import warnings
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Unpack, get_type_hints, overload
 
 import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from npgm.kernels import Cosh, Kernel, Log, Sqrt
-from npgm.references import Isotropic, Reference, Separable, Spectral
+from npgm import _validate
+from npgm.references import Reference
 from npgm.torch import auto_scale, checks, fused, norms, options, sharding
 from npgm.torch.gather import Gathered, gather
-from npgm.torch.options import Options
+from npgm.torch.options import AllChoices, Choices, Options, SpectralChoices
 from npgm.torch.paths import native
 from npgm.torch.step import step
 
@@ -56,7 +56,7 @@ class NPGM(Optimizer):
 
     Example:
         >>> model = torch.nn.Linear(10, 1)
-        >>> optimizer = NPGM(model.parameters(), lr=0.5, momentum=0.9, reference=Isotropic(Cosh(), scale=2.0))
+        >>> optimizer = NPGM(model.parameters(), lr=0.5, momentum=0.9, reference="isotropic-log", scale=2.0)
         >>> model(torch.randn(8, 10)).square().mean().backward()
         >>> optimizer.step()
     """
@@ -75,9 +75,10 @@ class NPGM(Optimizer):
         momentum: float = 0.0,
         reference: Reference | str = "isotropic-cosh",
         weight_decay: float = 0.0,
-        **others: Any,
+        **choices: Unpack[AllChoices],
     ) -> None:
-        if unknown := others.keys() - set(options.NAMES):
+        others: dict[str, Any] = {**choices}
+        if unknown := others.keys() - {*options.NAMES, "relative"}:  # of which `checked` says what became of it
             raise TypeError(f"{type(self).__name__}.__init__() got an unexpected keyword argument {min(unknown)!r}")
         if isinstance(reference, Reference):
             _refuse_twice(reference, others)
@@ -95,9 +96,9 @@ class NPGM(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            for name, default in options.defaults().items():
-                group.setdefault(name, default)
-            if group["fused"] is not False:
+            group.update(options.upgraded(group))
+            group.pop("relative", None)
+            if group["fused"]:
                 fused.load({parameter.device for parameter in group["params"]})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -109,16 +110,18 @@ class NPGM(Optimizer):
                     _refuse_twice(phi, param_group)
                 param_group = {**options.stored(phi), **{k: v for k, v in param_group.items() if k != "reference"}}
                 inherited = inherited | {"kernel_parameters": {}}
-                if not param_group["reference"].startswith(Spectral.lift):
-                    inherited = inherited | {name: options.defaults()[name] for name in options.SPECTRAL_ALONE}
+            own = inherited | param_group
+            idle = options.without_effect(own["reference"], own["scale"])  # is not inherited
+            inherited = inherited | {name: value for name, value in options.defaults().items() if name in idle}
             param_group = options.checked(inherited | param_group)
+            if isinstance(lr := param_group["lr"], Tensor):
+                _validate.nonnegative("lr", lr.item())
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        if group["fused"] is not False:
-            fused.load({parameter.device for parameter in group["params"]})
         if group["fused"]:
+            fused.load({parameter.device for parameter in group["params"]})
             try:
                 for parameter in group["params"]:
                     fused.require(Options.of(group).phi, parameter)
@@ -150,14 +153,14 @@ class NPGM(Optimizer):
                 continue
             tensors: Gathered = ([], [], [], [], [])
             self._init_group(group, *tensors)
-            whole = native.whole(read, *tensors[:3])
-            checked = checked and whole is not None and read.nonfinite != "raise"
-            groups.append((index, read, tensors, whole))
+            taken = native.taken(read, *tensors[:3])
+            checked = checked and taken is not None and read.nonfinite != "raise"
+            groups.append((index, read, tensors, taken))
         if not checked:
             checks.refuse(self, found_inf)
         batches = []
-        for index, read, tensors, whole in groups:
-            batches += gather(index, read, *tensors, grad_scale, whole)
+        for index, read, tensors, taken in groups:
+            batches += gather(index, read, *tensors, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._norms = seen
@@ -210,6 +213,7 @@ class NPGM(Optimizer):
                     group = own | group  # distributed checkpoints save the options of a group with its parameters
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
+                group = options.upgraded(group)
                 phi = options.described({"kernel_parameters": {}, **group})
                 if own is not None and own["params"] and phi != (mine := options.described(own)):
                     warnings.warn(
@@ -301,57 +305,83 @@ class NPGM(Optimizer):
         return [read for _, read in known]
 
 
-class _Named(NPGM):
-    """NPGM with the reference function chosen up to its scale."""
-
-    _lift: ClassVar[type[Reference]]
-    _kernel: ClassVar[type[Kernel]]
+class IHGD(NPGM):
+    """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ)."""
 
     def __init__(
         self,
         params: ParamsT,
         lr: float | Tensor,
         momentum: float = 0.0,
-        scale: float | str = 1.0,
+        scale: float | Literal["auto"] = 1.0,
         weight_decay: float = 0.0,
-        **others: Any,
+        **choices: Unpack[Choices],
     ) -> None:
-        name = f"{self._lift.lift}-{self._kernel.key}"
-        super().__init__(params, lr, momentum, name, weight_decay, scale=scale, **others)
+        super().__init__(params, lr, momentum, "isotropic-cosh", weight_decay, scale=scale, **choices)
 
 
-class IHGD(_Named):
-    """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ)."""
-
-    _lift, _kernel = Isotropic, Cosh
-
-
-class SHGD(_Named):
+class SHGD(NPGM):
     """Separable hyperbolic gradient descent: `NPGM` that takes each entry of the gradient to arsinh(∇f_i/λ)."""
 
-    _lift, _kernel = Separable, Cosh
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        momentum: float = 0.0,
+        scale: float | Literal["auto"] = 1.0,
+        weight_decay: float = 0.0,
+        **choices: Unpack[Choices],
+    ) -> None:
+        super().__init__(params, lr, momentum, "separable-cosh", weight_decay, scale=scale, **choices)
 
 
-class NGD(_Named):
+class NGD(NPGM):
     """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖)."""
 
-    _lift, _kernel = Isotropic, Log
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        momentum: float = 0.0,
+        scale: float | Literal["auto"] = 1.0,
+        weight_decay: float = 0.0,
+        **choices: Unpack[Choices],
+    ) -> None:
+        super().__init__(params, lr, momentum, "isotropic-log", weight_decay, scale=scale, **choices)
 
 
-class SNGD(_Named):
+class SNGD(NPGM):
     """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry."""
 
-    _lift, _kernel = Separable, Log
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        momentum: float = 0.0,
+        scale: float | Literal["auto"] = 1.0,
+        weight_decay: float = 0.0,
+        **choices: Unpack[Choices],
+    ) -> None:
+        super().__init__(params, lr, momentum, "separable-log", weight_decay, scale=scale, **choices)
 
 
-class SpectralGD(_Named):
+class SpectralGD(NPGM):
     """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
 
     With momentum before the preconditioner and a small λ it takes steps like Muon's, and gets slower where the gradient
     gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
     """
 
-    _lift, _kernel = Spectral, Sqrt
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        momentum: float = 0.0,
+        scale: float | Literal["auto"] = 1.0,
+        weight_decay: float = 0.0,
+        **choices: Unpack[SpectralChoices],
+    ) -> None:
+        super().__init__(params, lr, momentum, "spectral-sqrt", weight_decay, scale=scale, **choices)
 
 
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
@@ -366,18 +396,21 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
 
 
-def _signature(cls: type[NPGM], *fixed: str) -> None:
-    """Name the options in the signature in the place of ``**others``."""
+def _signature(cls: type[NPGM], choices: type) -> None:
+    """Name the options in the signature, with their defaults, in the place of ``**choices``."""
     signature = inspect.signature(cls.__init__)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "others"]
-    others = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default)
-        for name, default in options.defaults().items()
-        if name not in signature.parameters and name not in fixed
+    own = [parameter for name, parameter in signature.parameters.items() if name != "choices"]
+    default, hints = options.defaults(), get_type_hints(choices)
+    named = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default[name], annotation=hints[name])
+        for name in default
+        if name in hints
     ]
-    cls.__init__.__signature__ = signature.replace(parameters=[*own, *others])  # type: ignore[attr-defined]
+    cls.__init__.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
 
 
-_signature(NPGM)
-_signature(_Named, "reference", "kernel_parameters")
+_signature(NPGM, AllChoices)
+_signature(SpectralGD, SpectralChoices)
+for _class in (IHGD, SHGD, NGD, SNGD):
+    _signature(_class, Choices)
 NPGM.__doc__ = (NPGM.__doc__ or "").replace("{options}", options.documentation(8 * " "))

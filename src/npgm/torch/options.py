@@ -10,7 +10,7 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
 from torch import Tensor
@@ -70,8 +70,7 @@ def _lr(name: str, value: Any) -> float | Tensor:
         return _validate.nonnegative(name, value)
     if value.numel() != 1:
         raise ValueError(f"Tensor {name} must be 1-element, not of shape {tuple(value.shape)}")
-    _validate.nonnegative(name, value.item())
-    return value
+    return value  # which a step does not wait for to read
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -90,10 +89,6 @@ def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
     if not (value is None or (isinstance(value, torch.dtype) and value.is_floating_point)):
         raise TypeError(f"{name} must be a real floating-point torch.dtype or None, not {value!r}")
     return value
-
-
-def _positive_or_none(name: str, value: Any) -> float | None:
-    return None if value is None else _validate.positive(name, value)
 
 
 def _scope(name: str, value: Any) -> str | None:
@@ -211,13 +206,6 @@ class Options:
         which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
         default="flatten",
     )
-    relative: float | None = _option(
-        _positive_or_none,
-        """ρ, with which λ of a spectral φ is ρ‖Y‖/√min(m, n), that many times the root mean square of the singular
-        values of the matrix Y that φ is given. It is ``scale="auto"`` without a memory: with ``relative_scale=ρ`` and
-        ``scale_decay=0``, where that allows λ to grow more than tenfold in a step, and of each matrix of a stack.""",
-        default=None,
-    )
     adjust: str | None = _option(
         _adjustment,
         """by what the direction of a spectral φ is multiplied: ``"aspect"``, √max(1, rows/columns), or ``"rms"``,
@@ -247,7 +235,7 @@ class Options:
     fused: bool | None = _option(
         _flag_or_none,
         """whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
-        CUDA devices. If None, it is chosen where it can be: it needs an isotropic φ or a kernel of npgm's own.
+        CUDA devices. None takes it on the CPU where it can be: it needs an isotropic φ or a kernel of npgm's own.
         Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.""",
         default=None,
     )
@@ -316,6 +304,41 @@ class Options:
         return result
 
 
+class Choices(TypedDict, total=False):
+    """The keyword arguments of every optimizer, as type checkers and editors see them."""
+
+    lr_like: Literal["paper", "sgd"]
+    relative_scale: float
+    scale_decay: float
+    decoupled_weight_decay: bool
+    momentum_order: Literal["after", "before"]
+    scope: Literal["global", "group", "tensor"] | None
+    nonfinite: Literal["propagate", "skip", "raise"]
+    momentum_dtype: torch.dtype | None
+    maximize: bool
+    foreach: bool | None
+    capturable: bool
+    differentiable: bool
+    fused: bool | None
+
+
+class SpectralChoices(Choices, total=False):
+    """Those of an optimizer whose φ is spectral."""
+
+    matrix_form: Literal["flatten", "stack"]
+    adjust: Literal["aspect", "rms"] | None
+    nesterov: bool
+    product_dtype: torch.dtype | None
+
+
+class AllChoices(SpectralChoices, total=False):
+    """Those of an optimizer with any φ, whose λ and kernel's parameters may come with its name."""
+
+    scale: float | Literal["auto"]
+    kernel_parameters: dict[str, float]
+
+
+_SPECTRAL = tuple(name for name in SpectralChoices.__annotations__ if name not in Choices.__annotations__)
 _TABLE = [option for option in fields(Options) if option.init]
 NAMES = tuple(option.name for option in _TABLE)
 
@@ -335,16 +358,33 @@ def documentation(indent: str) -> str:
     return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
 
 
-SPECTRAL_ALONE = ("relative", "adjust", "nesterov", "product_dtype")
-"""The options of spectral reference functions, which a group with another one does not inherit."""
+def without_effect(reference: str, scale: Any) -> dict[str, str]:
+    """Return the options that have no effect with some φ and λ, each with what it is for."""
+    lift, _, _ = reference.partition("-")
+    names = {} if lift == Spectral.lift else dict.fromkeys(_SPECTRAL, "a spectral reference function")
+    if scale != "auto":
+        names |= dict.fromkeys(("relative_scale", "scale_decay"), "scale='auto'")
+        if lift != Isotropic.lift:
+            names["scope"] = "an isotropic reference function, or scale='auto'"
+    return names
+
+
+def upgraded(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group that an earlier release may have saved, with the options that there are now."""
+    group = defaults() | group
+    if (ratio := group.pop("relative", None)) is not None:
+        group |= {"scale": "auto", "relative_scale": ratio, "scale_decay": 0.0}
+    return group | {name: defaults()[name] for name in without_effect(group["reference"], group["scale"])}
 
 
 def checked(group: dict[str, Any]) -> dict[str, Any]:
     """Return the group with its options checked and its numbers as plain floats.
 
     Raises:
-        TypeError, ValueError: if an option is not accepted.
+        TypeError, ValueError: if an option is not accepted, or has no effect with the others.
     """
+    if "relative" in group:
+        raise ValueError("there is no option relative: relative=ρ is scale='auto', relative_scale=ρ, scale_decay=0")
     group = group | {option.name: option.metadata["check"](option.name, group[option.name]) for option in _TABLE}
     if group["foreach"] and group["differentiable"]:
         raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
@@ -355,21 +395,19 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
-    if not isinstance(phi, Spectral):
-        for name in SPECTRAL_ALONE:
-            if group[name]:
-                raise ValueError(f"{name} is for spectral reference functions, not {phi.name}; it was {group[name]!r}")
+    automatic = group["scale"] == "auto"
+    default = defaults()
+    for name, what in without_effect(phi.name, group["scale"]).items():
+        if (value := group[name]) != default[name]:
+            raise ValueError(
+                f"{name}={value!r} has no effect with {phi.name}, scale={group['scale']!r}: it is for {what}"
+            )
     if group["nesterov"] and not group["momentum"]:
         raise ValueError("nesterov needs momentum > 0")
-    automatic = group["scale"] == "auto"
-    for name, follows in (("scale='auto'", automatic), ("relative", group["relative"] is not None)):
-        if follows and group["differentiable"]:
-            raise ValueError(f"{name} and differentiable do not go together")
-    if automatic and group["relative"] is not None:
-        raise ValueError("relative and scale='auto' each say what λ is; give one of them")
+    if automatic and group["differentiable"]:
+        raise ValueError("scale='auto' and differentiable do not go together")
     if group["lr_like"] == "sgd":
-        follows = automatic or group["relative"] is not None
-        _training.like_sgd(phi, phi.scale, group["momentum"], follows=follows)
+        _training.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from npgm import _validate
 
-BELOW = 10.0
+MARGIN = 10.0
 """By what the scales are below the gradients, so that these are well beyond them."""
 
 
@@ -103,7 +103,7 @@ def suggest(
 
 def _of_length(length: float, gradient: float, bounded: str, logarithmic: str) -> dict[str, dict[str, float]]:
     """Return the options with which a gradient of some size makes a step of some length."""
-    scale = gradient / BELOW
+    scale = gradient / MARGIN
     return {
         bounded: {"lr": length * (1.0 + scale / gradient), "scale": scale},
         logarithmic: {"lr": length / math.asinh(gradient / scale), "scale": scale},

@@ -96,11 +96,11 @@ def _vectors(
             members[batch.options.phi.lift, scope, where].append(i)
     vectors = []
     for (lift, scope, _), places in members.items():
-        norm = norms.together([part for i in places if (part := measured[i]) is not None])
+        norm = norms.joint([part for i in places if (part := measured[i]) is not None])
         if lift == Isotropic.lift:  # of which nothing is counted
             counts = [0] * len(norm.largest)
         else:
-            tensors = [(batches[i].options, p) for i in places for p in batches[i].whole or batches[i].parameters]
+            tensors = [(batches[i].options, p) for i in places for p in batches[i].full or batches[i].parameters]
             counts = [auto_scale.terms(options, p) for options, p in tensors]
         terms: list[int] | Tensor = counts if scope == "tensor" else [sum(counts)]
         if process_group is not None and scope == "global":
@@ -122,7 +122,7 @@ def _factors(
     factors: list[Tensor | None] = [None] * len(batches)
     for vector in vectors:
         made: dict[Any, Tensor] = {}  # each number once, in the dtypes and on the devices of what it multiplies
-        followed: dict[float, Tensor] = {}
+        roots: dict[float, Tensor] = {}
         for i in vector.members:
             batch, part = batches[i], measured[i]
             assert part is not None
@@ -131,21 +131,21 @@ def _factors(
                 scale = None
                 if batch.options.automatic:
                     decay = batch.options.scale_decay
-                    if decay not in followed:
-                        followed[decay] = _followed(batch, vector, keep)
-                    scale = batch.options.relative_scale * followed[decay]
+                    if decay not in roots:
+                        roots[decay] = _updated_rms(batch, vector, keep)
+                    scale = batch.options.relative_scale * roots[decay]
                 factor = _factor(batch, vector.norm, scale)
                 made[key] = norms.finite(factor.to(part.largest.device, part.largest.dtype))
             factors[i] = made[key]
     return factors
 
 
-def _followed(batch: Batch, vector: _Vector, keep: Tensor | None) -> Tensor:
+def _updated_rms(batch: Batch, vector: _Vector, keep: Tensor | None) -> Tensor:
     """Take what was measured into the state of a vector, or of many, and return the root mean square of each."""
     n = len(vector.norm.largest)
     rms, weight = batch.scale_rms[:n], batch.scale_weight[:n]  # the parameters of one vector hold the same
     norm = Norm(*(value.to(rms[0]) for value in vector.norm))
-    return auto_scale.follow(auto_scale.sizes(norm, vector.terms), rms, weight, batch.options.scale_decay, keep)
+    return auto_scale.update_rms(auto_scale.sizes(norm, vector.terms), rms, weight, batch.options.scale_decay, keep)
 
 
 def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:

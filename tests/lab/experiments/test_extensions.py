@@ -47,7 +47,8 @@ def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(fol
     run(folder, partial(commands.script, code, folder))
     assert rows(folder) == ["2 of 2"] * 4
     report = (folder / "results" / "valley-descent" / "smoke" / "report.md").read_text()
-    assert "`npgm reproduce valley-descent.toml --preset smoke`" in report
+    assert "`npgm --import mine reproduce valley-descent.toml --preset smoke`" in report
+    assert "preset `paper`" not in report
 
 
 @pytest.mark.slow

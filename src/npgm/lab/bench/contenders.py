@@ -83,13 +83,17 @@ class Workload:
 
     def spectral(self, relative: float) -> Step:
         """Return the step of `SpectralGD` in the form of Muon, λ relative to the root mean square singular value."""
-        options: dict[str, Any] = {"momentum_order": "before", "nesterov": True, "relative": relative}
+        options: dict[str, Any] = {
+            "momentum_order": "before",
+            "nesterov": True,
+            "scale": "auto",
+            "relative_scale": relative,
+            "scale_decay": 0.0,
+        }
         return self.step_of(SpectralGD(self.parameters, _LR, _BETA, **options))
 
     def muon(self) -> Step:
         """Return the step of torch's Muon, whose iteration is in bfloat16."""
-        if not hasattr(torch.optim, "Muon"):
-            raise ValueError("this release of torch has no Muon")
         return self.step_of(torch.optim.Muon(self.parameters, _LR, momentum=_BETA))
 
     def muon_in_float32(self) -> Step:

@@ -14,7 +14,7 @@ from npgm._array import Floats
 from npgm.lab.experiments.solving import instances
 from npgm.problems import Constants, Problem, StochasticProblem
 from npgm.references import Reference, reference
-from npgm.solvers import minimize
+from npgm.solvers import History, minimize
 from npgm.theory import anisotropic_smoothness, certify, oracles
 from npgm.theory.bounds import AssumptionError
 
@@ -198,6 +198,10 @@ def certify_stochastic(
         size = deviation / (start.size * batch) ** 0.5
         return lambda rng, x: problem(x)[1] + size * rng.standard_normal(x.shape)
 
+    def batched(K: int) -> Any:
+        history = runs(normal(K), K)  # of the mean of K gradients, drawn at once
+        return History({**history, "batch": K}, history.method)
+
     if isinstance(problem, StochasticProblem):
         report = certify.stochastic(
             runs(problem.sample, maxiter),
@@ -211,17 +215,16 @@ def certify_stochastic(
             AssumptionError("Theorem 3.4", "a bounded variance", f"that of {problem.key} is not known to be bounded")
         )
         return Certified(lr, constants, maxiter, report)
-    try:
-        report = certify.stochastic(
-            runs(normal(1), maxiter), minimum=minimum, exact=True, pl=constants.pl, variance=deviation**2, **common
-        )
-    except AssumptionError as error:
-        return Certified(lr, constants, maxiter, certify.Report([], {"Proposition 3.2": str(error)}))
-    sizes = sorted({max(maxiter // 16, 1), max(maxiter // 4, 1), maxiter})
-    growing = certify.growing_batches(
-        [runs(normal(K), K) for K in sizes], minimum=minimum, variance=deviation**2, **common
+    report = certify.stochastic(
+        runs(normal(1), maxiter), minimum=minimum, exact=True, pl=constants.pl, variance=deviation**2, **common
     )
-    both = certify.Report(report.certificates + growing.certificates, report.refused | growing.refused)
+    sizes = sorted({max(maxiter // 16, 1), max(maxiter // 4, 1), maxiter})
+    growing = certify.growing_batches([batched(K) for K in sizes], minimum=minimum, variance=deviation**2, **common)
+    both = certify.Report(
+        report.certificates + growing.certificates,
+        report.refused | growing.refused,
+        report.undecided | growing.undecided,
+    )
     return Certified(lr, constants, maxiter, both)
 
 

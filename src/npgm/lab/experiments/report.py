@@ -76,12 +76,11 @@ def _picture(results: Results) -> tuple[str, str, Callable[[Path], None]]:
 
 def _sections(results: Results) -> Iterable[str]:
     experiment, preset = results.experiment, results.preset
-    arguments = f"{experiment.argument} --preset {preset}"
     yield f"# {experiment.title}"
     yield (
         f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
-        f"Reproduce with `npgm reproduce {arguments}`; this report alone is written anew, from the runs that are kept, "
-        f"by `npgm report {arguments}`."
+        f"Reproduce with `{experiment.command('reproduce', preset)}`; this report alone is written anew, from the runs "
+        f"that are kept, by `{experiment.command('report', preset)}`."
     )
     if results.none:
         yield f"**No run is done: {results.reason}.**"
@@ -95,7 +94,7 @@ def _sections(results: Results) -> Iterable[str]:
     yield "## Claims"
     if experiment.claims:
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
-        if preset != "paper":
+        if preset != "paper" and "paper" in experiment.presets:
             runs = f"The verdicts are on what the preset `{preset}` runs"
             yield f"{runs}; the full sizes are those of the preset `paper`."
     else:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Self
 import polars as pl
 
 from npgm import _validate
+from npgm._registry import modules
 from npgm.references import Blocks, reference
 
 Setting = dict[str, Any]
@@ -274,10 +275,27 @@ class Experiment(ABC):
         system = f"{platform.system()} {platform.machine()} with {os.cpu_count()} cores"
         return f"Python {platform.python_version()}, {packages} on {system}"
 
+    def command(self, name: str, preset: str) -> str:
+        """Return a command on this experiment, with the modules that it needs."""
+        references = (str((method.reference or {}).get("name", "")) for method in self.methods)
+        used = {
+            *(method.method for method in self.methods),
+            *(phi.partition("-")[2] for phi in references),
+            *self.names,
+        }
+        imports = [f"--import {shlex.quote(module)} " for module in modules(used)]
+        found_by = self.key if self.file is None else shlex.quote(self.file)
+        return f"npgm {''.join(imports)}{name} {found_by} --preset {preset}"
+
     @property
-    def argument(self) -> str:
-        """What the commands take to find the experiment."""
-        return self.key if self.file is None else shlex.quote(self.file)
+    def names(self) -> set[str]:
+        """The entries of registries that the experiment names beside its methods and their reference functions."""
+        return set()
+
+    @property
+    def usual_preset(self) -> str:
+        """The preset that is run where none is named: ``cpu``, or the only one."""
+        return next(iter(self.presets)) if len(self.presets) == 1 else "cpu"
 
     def grid(self) -> list[Setting]:
         """Return every combination of the settings' values."""

@@ -24,7 +24,7 @@ class NPGM(HeavyBall):
 
     With ``momentum_order="before"``, momentum comes before the preconditioner: m ← β m + (1-β) ∇f(x), x ← x - γ ∇φ*(m),
     the order of the works that Remark 2.1 of the paper refers to (normalised gradient descent with momentum, Muon).
-    None of the paper's theorems is about it.
+    None of the paper's theorems is about it; Theorems A and A' of docs/theory.md are.
 
     Args:
         lr: γ > 0, or a rule: ``"auto"`` follows the local curvature, ``"backtracking"`` tests the descent inequality;

@@ -21,6 +21,7 @@ Quantity = Literal[
     "least weighted stationarity",
     "gap",
     "conjugate",
+    "mean conjugate",
 ]
 
 
@@ -48,7 +49,8 @@ class Bound:
             ``"mean stationarity from 1"``, (S_1 + ... + S_k)/k; ``"mean stationarity of a run"``, that of the run of
             K = k + 1 iterations, S_0, ..., S_k; ``"weighted mean stationarity"``, the mean of
             S_0, ..., S_k with the stepsizes as weights; ``"least weighted stationarity"``, the least γ_j S_j of
-            j <= k; ``"gap"``, f(x^k) - inf f; ``"conjugate"``, φ*(∇f(x^k)). For a stochastic method, its expectation.
+            j <= k; ``"gap"``, f(x^k) - inf f; ``"conjugate"``, φ*(∇f(x^k)), and ``"mean
+            conjugate"`` its mean over 0, ..., k. For a stochastic method, its expectation.
         values: the bound at each k, NaN where the theorem says nothing.
         provenance: ``"proved"`` in the paper, ``"derived"`` in the documentation of this package, or ``"numerical"``:
             seen to hold, without a proof.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npgm import _validate
 from npgm.kernels import Cosh, Cubic, Exp, Quadratic, Quartic
-from npgm.references import Blocks, Reference, Spectral, as_reference, lifts
+from npgm.references import Blocks, Reference, Separable, Spectral, as_reference, lifts
 from npgm.theory.bounds.bound import (
     Bound,
     Provenance,
@@ -17,6 +17,9 @@ from npgm.theory.bounds.bound import (
     on_stationarity,
     pl_constant,
 )
+
+_ELEMENTARY = (Exp, Cubic, Quartic)
+"""The kernels whose inequality is derived here, on the line, for vectors and for singular values."""
 
 
 def theorem_3_1(
@@ -42,8 +45,9 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     """Proposition 3.2: E φ(∇φ*(∇f) - ∇φ*(g)) <= σ²/(2λ), if E‖g - ∇f‖² <= σ² and φ = λψ.
 
     It is the inequality ψ(∇ψ*(y) - ∇ψ*(z)) <= ½‖y-z‖², which the paper proves for cosh, with λ = 1 and a wrong sign in
-    case 2 of its proof; it is derived for exp, mix3 and mix4, and for cosh on singular values, and numerical for other
-    kernels on singular values and for a kernel of one's own that states it.
+    case 2 of its proof; it is derived for exp, mix3 and mix4, and for all four on singular values. For a kernel
+    of one's own that states it on the line it is numerical: for vectors the kernel must state
+    nonincreasing_rescaling as well, and for singular values it is refused.
 
     Raises:
         AssumptionError: if the inequality does not hold for φ.
@@ -53,6 +57,13 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     full_domain(name, phi)
     holds = phi.kernel.noise_inequality and isinstance(phi, (*lifts.values(), Blocks))
     need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
+    inner = phi.reference if isinstance(phi, Blocks) else phi
+    rises = phi.kernel.nonincreasing_rescaling or isinstance(inner, Separable)
+    need(name, rises, "h'(t)/t nondecreasing, for vectors", f"{phi.kernel!r} does not state it")
+    derived = not isinstance(inner, Spectral) or type(phi.kernel) in (Cosh, *_ELEMENTARY, Quadratic)
+    need(
+        name, derived, "the condition (C') of docs/spectral.md, for singular values", f"{phi.kernel!r} is not known to"
+    )
     return _validate.nonnegative("variance", variance) / (2.0 * phi.scale)
 
 
@@ -63,10 +74,10 @@ def proposition_3_2_provenance(reference: Reference | str) -> Provenance:
         return proposition_3_2_provenance(phi.reference)
     kernel = type(phi.kernel)
     if isinstance(phi, Spectral) and kernel is not Quadratic:
-        return "derived" if kernel is Cosh else "numerical"
+        return "derived"
     if kernel in (Cosh, Quadratic):
         return "proved"
-    return "derived" if kernel in (Exp, Cubic, Quartic) else "numerical"
+    return "derived" if kernel in _ELEMENTARY else "numerical"
 
 
 def theorem_3_4(

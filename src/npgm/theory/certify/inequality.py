@@ -9,7 +9,8 @@ import numpy as np
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm.references import Reference, as_reference
+from npgm.references import Reference
+from npgm.theory.flat import on_vectors
 
 Function = Callable[[Floats], tuple[Any, Floats]]
 
@@ -29,10 +30,11 @@ def descent(function: Function, reference: Reference | str, points: Any, smoothn
     Returns:
         An array of shape (k, 2): from x^j to x^{j+1}, and back.
     """
-    phi, L = as_reference(reference), _validate.positive("smoothness", smoothness)
+    L = _validate.positive("smoothness", smoothness)
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[0] < 2:
         raise ValueError(f"points must have shape (k + 1, n) with k >= 1, not {points.shape}")
+    phi = on_vectors(reference, points.shape[1])
     pairs = [function(x) for x in points]
     values = np.array([float(value) for value, _ in pairs])
     u = phi.precondition(np.stack([grad for _, grad in pairs]), axis=-1)

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from npgm._array import Floats
+from npgm.references import Isotropic
 from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
+from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 _RTOL = 1e-9
+
+Verdict = Literal["holds", "violated", "undecided", "refused"]
+
+
+class UndecidedError(Exception):
+    """A theorem is about the run, which is too short, or has too few seeds, to say anything of it."""
+
 
 Trials = dict[str, Callable[[], Bound]]
 """By theorem, what checks its assumptions and returns its bound."""
@@ -28,7 +34,7 @@ class Certificate:
 
     Args:
         bound: the bound at each k.
-        observed: the quantity at each k; for a stochastic run, its mean over the seeds. NaN where it was not observed.
+        observed: the quantity at each k; for a stochastic run, its mean over the seeds. NaN is above every bound.
         margin: by how much rounding, or chance where it is a mean over seeds, may carry it above the bound.
     """
 
@@ -42,16 +48,26 @@ class Certificate:
         return self.bound.values - self.observed
 
     @property
-    def ratio(self) -> float:
-        """The largest quotient of the observed quantity and the bound with its margin; at most 1 if it held."""
-        allowed, observed = self.bound.values + self.margin, self.observed
+    def ratios(self) -> Floats:
+        """The observed quantity over the bound with its margin, at each k; NaN where there is no finite bound."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = np.where(observed <= 0.0, 0.0, observed / allowed)
-        return float(np.max(ratios, initial=0.0, where=~np.isnan(allowed + observed)))
+            ratios = np.where(self.observed <= 0.0, 0.0, self.observed / (self.bound.values + self.margin))
+        known = np.where(np.isnan(self.observed + self.margin) | np.isnan(ratios), np.inf, ratios)
+        return np.where(np.isfinite(self.bound.values), known, np.nan)
+
+    @property
+    def ratio(self) -> float:
+        """The largest of the ratios; at most 1 if the bound held, NaN if nothing was compared."""
+        return float(np.max(self.ratios, initial=0.0, where=~np.isnan(self.ratios))) if self.compared else np.nan
+
+    @property
+    def compared(self) -> bool:
+        """Whether the bound is finite at some k."""
+        return bool(np.isfinite(self.bound.values).any())
 
     @property
     def holds(self) -> bool:
-        """Whether the bound held at each k, up to the margin."""
+        """Whether there is a k with a finite bound, and it held at each of them, up to the margin."""
         return self.ratio <= 1.0 + _RTOL
 
 
@@ -61,56 +77,40 @@ class Report:
 
     Args:
         certificates: one for each theorem that applies.
-        refused: for each other one, which assumption fails.
+        refused: for each one that is not about the run, which assumption fails.
+        undecided: for each one that the run says nothing of, such as a run of no step, why.
     """
 
     certificates: list[Certificate]
     refused: dict[str, str]
+    undecided: dict[str, str] = field(default_factory=dict)
 
     @property
-    def verdict(self) -> Literal["holds", "violated", "undecided"]:
-        """Whether every bound held; undecided where none applies."""
-        if not self.certificates:
-            return "undecided"
-        return "holds" if all(certificate.holds for certificate in self.certificates) else "violated"
+    def verdict(self) -> Verdict:
+        """``"violated"`` if a bound is, ``"holds"`` if all hold, ``"refused"`` if no theorem is about the run.
+
+        ``"undecided"`` if one is, and could not be compared with the run.
+        """
+        compared = [certificate for certificate in self.certificates if certificate.compared]
+        if compared:
+            return "holds" if all(certificate.holds for certificate in compared) else "violated"
+        return "undecided" if self.certificates or self.undecided or not self.refused else "refused"
+
+    @property
+    def reason(self) -> str:
+        """One sentence that says why the verdict is what it is."""
+        verdict = self.verdict
+        if verdict in ("holds", "violated"):
+            worst = max((c for c in self.certificates if c.compared), key=lambda c: c.ratio)
+            k = int(np.nanargmax(worst.ratios))
+            place = f"{worst.bound.theorem} at k = {k}: {worst.observed[k]:.4g} against {worst.bound.values[k]:.4g}"
+            return f"closest is {place}" if verdict == "holds" else f"the worst is {place}"
+        return next(iter((self.undecided if verdict == "undecided" else self.refused).values()), "nothing was compared")
 
     @property
     def holds(self) -> bool:
         """Whether a bound applies, and every one held."""
         return self.verdict == "holds"
-
-    def plot(self, path: str | Path) -> None:
-        """Draw each bound (dashed) and the observed quantity (solid) against the iteration; needs Matplotlib.
-
-        A bound is drawn thin where it is vacuous.
-        """
-        from npgm.lab import style
-
-        with style.drawing():
-            style.save(self._figure(), Path(path))
-
-    def _figure(self) -> Figure:
-        from npgm.lab.style import FAINT, INK, STYLES, blank
-
-        quantities = list(dict.fromkeys(c.bound.quantity for c in self.certificates))
-        figure = blank(5.0 * max(len(quantities), 1), 3.6)
-        for ax, quantity in zip(
-            figure.subplots(1, max(len(quantities), 1), squeeze=False)[0], quantities, strict=False
-        ):
-            shown = [c for c in self.certificates if c.bound.quantity == quantity]
-            observed = np.min([c.observed for c in shown], axis=0)  # V of Theorem 2.4 has a weight for each form of it
-            said = ~np.isnan(observed)
-            k, marker = np.flatnonzero(said), "" if said.sum() > len(said) / 2 else "o"
-            ax.plot(k, observed[said], marker=marker, color=INK, label="observed")
-            for certificate, (color, _) in zip(shown, STYLES, strict=False):
-                values = certificate.bound.values
-                label = f"{certificate.bound.theorem} ({certificate.bound.provenance})"
-                ax.plot(k, values[said], color=color, linestyle="--", linewidth=0.7)
-                useful = np.where(certificate.bound.vacuous, np.nan, values)[said]
-                ax.plot(k, useful, color=color, linestyle="--", marker=marker, label=label)
-            ax.set(yscale="log", xlabel="iteration", title=quantity)
-            ax.grid(color=FAINT, linewidth=0.6)
-        return figure
 
 
 def check(history: object) -> None:
@@ -140,15 +140,22 @@ def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], as
         observe: returns the quantity that a bound is on, with its margin.
         assume: raises an `AssumptionError` where a theorem is not about the run at all.
     """
-    certificates, refused = [], {}
+    certificates, refused, undecided = [], {}, {}
     for name, trial in trials.items():
         try:
             assume(name)
             bound = trial()
-            certificates.append(Certificate(bound, *observe(bound)))
+            certificate = Certificate(bound, *observe(bound))
         except AssumptionError as error:
             refused[name] = str(error)
-    return Report(certificates, refused)
+        except UndecidedError as error:
+            undecided[name] = str(error)
+        else:
+            if certificate.compared:
+                certificates.append(certificate)
+            else:
+                undecided[name] = f"{name} says nothing of a run of so few steps"
+    return Report(certificates, refused, undecided)
 
 
 def smooth(theorem: str, history: History) -> None:
@@ -162,6 +169,65 @@ def algorithm_1(theorem: str, history: History) -> None:
     smooth(theorem, history)
     if history.method.as_npgm is None:
         raise AssumptionError(theorem, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
+
+
+def before_the_map(theorem: str, history: History) -> NPGM:
+    """Return the method of a run with momentum before the preconditioner, with one γ and one λ."""
+    method = history.method
+    known = isinstance(method, NPGM) and isinstance(method.lr, float) and method.scale != "auto"
+    if not (known and method.momentum_order == "before"):  # type: ignore[attr-defined]
+        raise AssumptionError(theorem, "momentum before the preconditioner", f"the run is one of {method!r}")
+    return method  # type: ignore[return-value]
+
+
+def momentum_before(
+    history: History,
+    lipschitz: float,
+    *,
+    gap: float,
+    iterations: int,
+    variance: float = 0.0,
+) -> Trials:
+    """Return Theorems A and A' for a run, of an f with an ``lipschitz`` gradient."""
+
+    def options(name: str) -> dict[str, Any]:
+        method, norms = before_the_map(name, history), np.asarray(history["grad_norm"])
+        return {
+            "reference": method.reference,
+            "lipschitz": lipschitz,
+            "lr": method.lr,
+            "momentum": method.momentum,
+            "gap": gap,
+            "first": float(np.max(norms[0])),
+            "iterations": iterations,
+        }
+
+    def bounded() -> Bound:
+        name = "Theorem A'"
+        values = options(name)
+        if not isinstance(values["reference"], Isotropic):
+            found = f"φ is {values['reference'].name}"
+            raise AssumptionError(name, "φ isotropic, to be observed in a history", found)
+        return bounds.momentum_before_bounded(**values, deviation=variance**0.5)
+
+    return {
+        "Theorem A": lambda: bounds.momentum_before(**options("Theorem A"), variance=variance),
+        "Theorem A'": bounded,
+    }
+
+
+def whole(theorem: str, history: History, momentum: float) -> None:
+    """Check that the history of a run with momentum begins at its start, where m = 0."""
+    if momentum > 0.0 and (found := float(series(history, "momentum")[0])) != 0.0:
+        raise AssumptionError(
+            theorem, "the history from the start on, m = 0", f"φ(m) = {found:.3g} before its first step"
+        )
+
+
+def some_steps(theorem: str, steps: int) -> None:
+    """Check that the run has a step."""
+    if steps < 1:
+        raise UndecidedError(f"{theorem} is about the steps of a run, and none was taken")
 
 
 def without_momentum(theorem: str, momentum: float) -> None:

@@ -29,10 +29,13 @@ def resolution(values: Any, minimum: float, *, eps: float = 2.0**-52, given: flo
         given: ρ, where it is known: the size of the terms of f times eps.
 
     Raises:
-        ValueError: if f falls below ``minimum`` by more.
+        ValueError: if f is not finite, or falls below ``minimum`` by more.
     """
     f = np.asarray(values, dtype=np.float64)
     minimum = _validate.real("minimum", minimum)
+    if not np.isfinite(f).all():
+        k = int(np.argmin(np.isfinite(f).reshape(len(f), -1).all(axis=1)))
+        raise ValueError(f"f must be finite along the run, but is not at iteration {k}")
     largest = max(float(np.max(np.abs(f), initial=0.0)), abs(minimum))
     rho = _ULPS * eps * largest if given is None else _validate.nonnegative("resolution", given)
     below = float(np.max(minimum - f, initial=0.0))

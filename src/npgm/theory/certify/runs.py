@@ -18,8 +18,12 @@ from npgm.theory.certify.report import (
     algorithm_1,
     check,
     known_minimum,
+    momentum_before,
     report,
     series,
+    smooth,
+    some_steps,
+    whole,
     without_momentum,
 )
 from npgm.theory.certify.rounding import gap as gap_above
@@ -35,21 +39,24 @@ def deterministic(
     minimum: float,
     exact: bool = False,
     resolution: float | None = None,
+    gradient_lipschitz: float | None = None,
     convex: bool = False,
     distance: float | None = None,
 ) -> Report:
     """Hold a run to every theorem of the paper, and to the derived ones.
 
-    γ, β and φ are those of the history's own method; one that is not Algorithm 1 is refused by every theorem.
+    γ, β and φ are those of the history's own method. Theorems A and A' are about momentum before the preconditioner,
+    all others about Algorithm 1; a run of another method is refused by all.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run.
         smoothness: L of the descent inequality (4).
-        lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorem 2.7.
+        lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorems 2.7 and B.
         pl: the PL constant μ, for Theorem 2.4.
         minimum: inf f, or a lower bound of it.
         exact: whether ``minimum`` is inf f itself. A bound on f - inf f, as of Theorem 2.4, is refused else.
         resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
+        gradient_lipschitz: the Lipschitz constant of ∇f itself, for Theorems A and A'.
         convex: whether f is convex.
         distance: the distance of the start from a minimiser, for the bound of an isotropic φ on a convex f.
 
@@ -79,6 +86,7 @@ def deterministic(
     if lipschitz is not None:
         also: dict[str, Any] = {**heavy, "lipschitz": lipschitz, "first": float(measure[0])}
         trials["Theorem 2.7"] = lambda: bounds.theorem_2_7(phi, **also)
+        trials["Theorem B"] = lambda: bounds.momentum_after(phi, **also)
         trials["Theorem 2.7, tight"] = lambda: bounds.theorem_2_7(phi, tight=True, **also)
     if convex and momentum == 0.0:
         trials["The convex bound on φ*(∇f)"] = lambda: bounds.convex_conjugate(phi, convex=True, **run)
@@ -86,6 +94,10 @@ def deterministic(
             trials["The convex bound on f"] = lambda: bounds.convex_isotropic(
                 phi, convex=True, distance=distance, gradient_norms=norms, **step
             )
+
+    before: Trials = {}
+    if gradient_lipschitz is not None:
+        before = momentum_before(history, gradient_lipschitz, gap=float(gap[0]) + rho, iterations=fun.size - 1)
 
     def lyapunov(bound: Bound) -> Floats:
         known_minimum(bound.theorem, minimum, exact)
@@ -101,13 +113,22 @@ def deterministic(
         ),
         "gap": lyapunov,
         "conjugate": lambda bound: _conjugate(phi, norms),
+        "mean conjugate": lambda bound: np.cumsum(_conjugate(phi, norms)) / np.arange(1, norms.size + 1),
     }
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
         rounding = 64.0 * history.eps * np.abs(bound.values)
         return quantities[bound.quantity](bound), rounding + (rho if bound.quantity == "gap" else 0.0)
 
-    return report(trials, observe, lambda theorem: algorithm_1(theorem, history))
+    def assume(theorem: str) -> None:
+        if theorem in before:
+            smooth(theorem, history)
+        else:
+            algorithm_1(theorem, history)
+            whole(theorem, history, momentum)
+        some_steps(theorem, fun.size - 1)
+
+    return report(trials | before, observe, assume)
 
 
 def _conjugate(phi: Reference, norms: Floats) -> Floats:

@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from npgm._array import Bools, Floats
+from npgm.references import Isotropic
 from npgm.solvers import History
+from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, check, report, series, smooth
+from npgm.theory.certify.report import Report, Trials, check, report, series, smooth, some_steps
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -61,18 +63,18 @@ def auto(
         if getattr(rule, "key", None) != "backtracking":
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
         momentum = getattr(history.method, "momentum", 0.0)
-        return bounds.theorem_2_2_variable(
-            history.method.stationarity_reference,
-            stepsizes=gammas,
-            momentum=momentum,
-            gap=D0,
-            slack=float(allowed.sum()),
-        )
+        scale = getattr(history.method, "scale", None)
+        phi = history.method.stationarity_reference
+        if scale == "auto" and isinstance(phi, Isotropic):
+            phi = phi.with_scale(RELATIVE_SCALE * (float(series(history, "grad_norm")[0]) or 1.0))
+        return bounds.theorem_2_2_variable(phi, stepsizes=gammas, momentum=momentum, gap=D0, slack=float(allowed.sum()))
 
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"
         if not composite:
             smooth(name, history)
+        if sigma == 0.0:
+            raise AssumptionError(name, "a decrease σ > 0 at each step", "that of the rule is 0")
         if not np.isfinite(gammas).all():
             raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
         for W in windows:
@@ -96,11 +98,7 @@ def auto(
             observed = np.minimum.accumulate(weighted)
         return observed, 64.0 * history.eps * np.abs(bound.values)
 
-    def assume(theorem: str) -> None:
-        if not gammas.size:
-            raise AssumptionError(theorem, "a step", "none was taken")
-
-    return report(trials, observe, assume)
+    return report(trials, observe, lambda theorem: some_steps(theorem, gammas.size))
 
 
 def _steps(history: History, iterates: int) -> tuple[Floats, Bools]:

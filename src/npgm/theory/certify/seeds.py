@@ -3,27 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.special import logsumexp
 
 from npgm import _validate
 from npgm._array import Floats
-from npgm.references import Reference, as_reference
+from npgm.references import Reference
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, algorithm_1, check, known_minimum, report, without_momentum
+from npgm.theory.certify.report import (
+    Report,
+    Trials,
+    UndecidedError,
+    algorithm_1,
+    check,
+    known_minimum,
+    momentum_before,
+    report,
+    some_steps,
+    without_momentum,
+)
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
+from npgm.theory.flat import on_vectors
 
 Function = Callable[[Floats], tuple[Any, Floats]]
 StochasticGradient = Callable[[np.random.Generator, Floats], Floats]
 
 _FALSE_ALARMS = 1e-3
-"""How often chance alone may make a certificate fail, were the means of the seeds normally distributed."""
+"""How often chance alone may make a certificate fail, whatever the distribution of the runs."""
+
+_BETS = np.linspace(0.0625, 1.0, 16)
 
 
 def simulate(
@@ -36,8 +51,9 @@ def simulate(
     iterations: int,
     seeds: Sequence[int],
     batch: int = 1,
+    momentum: float = 0.0,
 ) -> History:
-    """Run x ← x - γ ∇φ*(g(x)) from ``start`` for each seed, and record what `stochastic` needs.
+    """Run x ← x - γ ∇φ*(m), m ← β m + (1-β) g(x), from ``start`` and m = 0, and record what `stochastic` needs.
 
     Args:
         function: f and ∇f at a vector of shape (n,).
@@ -46,24 +62,36 @@ def simulate(
         start: x^0, of shape (n,).
         lr: γ.
         iterations: the number of steps.
-        seeds: one run each.
+        seeds: one run each; no two alike.
         batch: how many stochastic gradients a step takes the mean of.
+        momentum: β, before the preconditioner.
 
     Returns:
-        Arrays "fun" and "stationarity" of shape (iterations + 1, seeds), with the method.
+        Arrays "fun", "stationarity", "grad_norm" and "conjugate", φ*(∇f), of shape (iterations + 1, seeds), and the
+        number "batch", with the method.
+
+    Raises:
+        ValueError: if there is no seed, or one of them twice; or if φ is spectral and x^0 has several entries.
     """
-    method = NPGM(lr, reference=as_reference(reference))
-    phi, iterations = method.reference, _validate.count("iterations", iterations)
+    start, seeds = np.array(start, dtype=np.float64), list(seeds)
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"seeds must be at least one, and differ, not {seeds!r}")
+    phi = on_vectors(reference, start.size)
+    method = NPGM(lr, reference=phi, momentum=momentum, momentum_order="before")
+    iterations = _validate.count("iterations", iterations)
     batch = _validate.count("batch", batch, least=1)
-    records = np.empty((2, iterations + 1, len(seeds)))
+    records = np.empty((4, iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
-        rng, x = np.random.default_rng(seed), np.array(start, dtype=np.float64)
+        rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)
         for k in range(iterations + 1):
             value, full = function(x)
-            records[:, k, column] = value, phi.stationarity(full)
+            records[:, k, column] = value, phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full)
             if k < iterations:
-                x = x - method.lr * phi.precondition(sum(gradient(rng, x) for _ in range(batch)) / batch)
-    return History({"fun": records[0], "stationarity": records[1]}, method)
+                mean = sum(gradient(rng, x) for _ in range(batch)) / batch
+                m = method.momentum * m + (1.0 - method.momentum) * mean
+                x = x - method.lr * phi.precondition(m)
+    names = ("fun", "stationarity", "grad_norm", "conjugate")
+    return History(dict(zip(names, records, strict=True)) | {"batch": batch}, method)
 
 
 def stochastic(
@@ -75,14 +103,15 @@ def stochastic(
     noise: float | None = None,
     variance: float | None = None,
     pl: float | None = None,
+    gradient_lipschitz: float | None = None,
     resolution: float | None = None,
 ) -> Report:
-    """Hold stochastic runs, without momentum, to Theorems 3.1 and 3.5, in the mean over the seeds.
+    """Hold stochastic runs to Theorems 3.1 and 3.5, or with momentum to Theorems A and A', in the mean over the seeds.
 
-    The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, a quantile of
-    Student's distribution such that a certificate fails by chance once in a thousand; one seed decides nothing. For
-    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the paper has no
-    stochastic theorem.
+    The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, whatever the
+    distribution, such that a certificate fails by chance at most once in a thousand; one seed decides nothing. For
+    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the
+    paper has no stochastic theorem.
 
     Args:
         history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
@@ -93,18 +122,18 @@ def stochastic(
         noise: σ² with E φ(∇φ*(∇f) - ∇φ*(g)) <= σ² everywhere.
         variance: σ² with E‖g - ∇f‖² <= σ² everywhere, in place of ``noise``, which then follows from Proposition 3.2.
         pl: the PL constant μ, for Theorem 3.5.
+        gradient_lipschitz: the Lipschitz constant of ∇f itself, for Theorems A and A' on momentum before the
+            preconditioner, which need the variance.
         resolution: the error of a value of f, as in `deterministic`.
 
     Raises:
         TypeError, ValueError: if ``history`` does not know its method, or not exactly one of ``noise`` and
             ``variance`` is given; or if f falls below ``minimum``.
-        AssumptionError: if a variance is given, and φ does not turn it into a noise.
     """
     check(history)
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
     phi = history.method.stationarity_reference
-    sigma2 = noise if variance is None else bounds.proposition_3_2(phi, variance)
     fun, measure = _runs(history)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
@@ -112,20 +141,29 @@ def stochastic(
         "smoothness": smoothness,
         "lr": history.method.lr,
         "gap": float(np.max(gap[0])) + rho,
-        "noise": sigma2,
         "iterations": fun.shape[0] - 1,
     }
-    trials: Trials = {"Theorem 3.1": lambda: bounds.theorem_3_1(phi, **run)}
+
+    def dual() -> float:
+        return bounds.proposition_3_2(phi, variance) if noise is None else noise  # type: ignore[arg-type]
+
+    trials: Trials = {"Theorem 3.1": lambda: bounds.theorem_3_1(phi, noise=dual(), **run)}
     if pl is not None:
-        trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, **run)
+        trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, noise=dual(), **run)
+    before: Trials = {}
+    if gradient_lipschitz is not None and variance is not None:
+        before = momentum_before(
+            history, gradient_lipschitz, gap=run["gap"], iterations=run["iterations"], variance=variance
+        )
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
         if bound.quantity == "gap":
             known_minimum(bound.theorem, minimum, exact)
             return _mean(gap, rho)
-        return _mean(np.cumsum(measure, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
+        of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else measure
+        return _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
 
-    return report(trials, observe, lambda theorem: _assume(theorem, history))
+    return report(trials | before, observe, lambda theorem: _assume(theorem, history, momentum=theorem in before))
 
 
 def growing_batches(
@@ -169,7 +207,7 @@ def growing_batches(
             observed[K - 1], margin[K - 1] = mean[0], error[0]
 
     def trial() -> Bound:
-        return bounds.theorem_3_4(
+        bound = bounds.theorem_3_4(
             first.method.stationarity_reference,
             smoothness=smoothness,
             lr=first.method.lr,
@@ -177,10 +215,15 @@ def growing_batches(
             variance=variance,
             iterations=last - 1,
         )
+        return replace(bound, values=np.where(np.isnan(observed), np.nan, bound.values))
 
     def assume(theorem: str) -> None:
         for history in histories:
             _assume(theorem, history)
+            K = len(history["fun"]) - 1
+            if history.get("batch") != K:
+                found = f"one run has {K} iterations and batch {history.get('batch')}"
+                raise AssumptionError(theorem, "a batch of as many as there are iterations", found)
 
     return report({"Theorem 3.4": trial}, lambda bound: (observed, margin), assume)
 
@@ -195,16 +238,31 @@ def _runs(history: History) -> tuple[Floats, Floats]:
     return fun, measure
 
 
-def _assume(theorem: str, history: History) -> None:
-    algorithm_1(theorem, history)
-    without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
-    seeds = _runs(history)[0].shape[1]
-    if seeds < 2:
-        raise AssumptionError(theorem, "two seeds at least, since it is about an expectation", f"there is {seeds}")
+def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
+    if not momentum:
+        algorithm_1(theorem, history)
+        without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
+    fun, _ = _runs(history)
+    some_steps(theorem, len(fun) - 1)
+    if fun.shape[1] < 2:
+        raise UndecidedError(f"{theorem} is about an expectation, which needs two seeds at least, and there is one")
 
 
 def _mean(samples: Floats, rounding: float) -> tuple[Floats, Floats]:
-    """Return the mean over the seeds at each k, and by how much chance and rounding may carry it too far."""
-    rows, seeds = samples.shape
-    quantile = -float(stdtrit(seeds - 1, _FALSE_ALARMS / rows))
-    return samples.mean(axis=1), quantile * samples.std(axis=1, ddof=1) / seeds**0.5 + rounding
+    """Return the mean over the seeds at each k, and by how much chance and rounding may carry it too far.
+
+    For independent X ≥ 0 of mean c, the average over w of ∏(1 - w + wX/c) has the expectation 1, and so exceeds t with
+    a chance of at most 1/t (Markov; Waudby-Smith and Ramdas 2024 bet so). The margin is from the mean to the least c
+    at which it does not, with t such that all k together fail by chance once in a thousand.
+    """
+    mean = samples.mean(axis=1)
+    shares = samples / np.where(mean > 0.0, mean, 1.0)[:, None]
+    limit = np.log(len(mean) * len(_BETS) / _FALSE_ALARMS)
+    low, high = np.zeros_like(mean), np.ones_like(mean)  # c over the mean
+    for _ in range(30):
+        middle = 0.5 * (low + high)
+        excess = shares / middle[:, None] - 1.0
+        with np.errstate(divide="ignore"):  # a share of 0 loses the bet w = 1
+            gains = logsumexp([np.log1p(w * excess).sum(axis=1) for w in _BETS], axis=0)
+        low, high = np.where(gains > limit, middle, low), np.where(gains > limit, high, middle)
+    return mean, (1.0 - low) * mean + rounding

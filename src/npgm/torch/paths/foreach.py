@@ -11,7 +11,7 @@ from torch import Tensor
 from npgm.torch.batch import Batch
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
-from npgm.torch.paths.single import cut_off, held, rate, weight, working
+from npgm.torch.paths.single import cut_off, masked, rate, weight, working
 
 
 def measure(batch: Batch) -> Norm:
@@ -42,11 +42,11 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     us = gradients(batch)
     if not rule.before:
         us = _directions(batch, us, factor)
-    us = _held(us, keep)
+    us = _masked(us, keep)
     if batch.momentum:
         us = average(batch, us, keep)
     if rule.before:
-        us = _held(_directions(batch, us, factor), keep)
+        us = _masked(_directions(batch, us, factor), keep)
     advance(batch, us, keep)
 
 
@@ -115,11 +115,11 @@ def _quotients(batch: Batch, ys: list[Tensor], scales: Tensor) -> Tensor:
     return cut_off(flat, infinite)
 
 
-def _held(us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
+def _masked(us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
     if keep is None:
         return us
     flat, _ = _flat(us, us, us[0].dtype)
-    return _split(held(flat, keep), us)
+    return _split(masked(flat, keep), us)
 
 
 def _of_each(values: Tensor, tensors: list[Tensor]) -> Tensor | list[Tensor]:

@@ -24,10 +24,14 @@ if TYPE_CHECKING:
     from npgm._native import _core
 
 _KERNELS = _native.kernels()
-_EXCHANGE: Any = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN) if _native.available() else None
+_EXCHANGE: Any = None
+_STEP: Any = None
+if _native.available():
+    _EXCHANGE = _native.core().Exchange.of(Tensor.__dlpack_c_exchange_api__, PLAIN)
+    _STEP = _native.core().step
 
 
-def whole(
+def taken(
     options: Options, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]
 ) -> _core.Tensors | None:
     """Return all tensors of a group as the module takes them, if it takes the step of all of them in one call.
@@ -67,12 +71,20 @@ def step(batches: Sequence[Batch]) -> float | None:
     for batch in batches:
         options = batch.options
         vector = batch.group if options.scope == "group" else -1
-        parts.append((batch.native, _rule(options.rule), float(options.rate), vector, options.nonfinite == "skip"))
+        parts.append(
+            (
+                batch.native,
+                _rule(options.rule),
+                float(options.lr) * options.multiple,
+                vector,
+                options.nonfinite == "skip",
+            )
+        )
         written += batch.parameters
         written += batch.momentum
     torch.autograd.graph.increment_version(written)
     grad_scale = batches[0].grad_scale
-    norm: float | None = _native.core().step(
+    norm: float | None = _STEP(
         parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads()
     )
     return norm

@@ -30,7 +30,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     u = _gradient(batch)
     if not rule.before:
         u = _direction(batch, u, factor)
-    u = held(u, keep)
+    u = masked(u, keep)
     for buffer in batch.momentum:
         mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
         if mean is not buffer:
@@ -40,7 +40,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         else:  # autograd keeps it, and the next step changes it
             u = mean.clone() if batch.options.differentiable else mean
     if rule.before:
-        u = held(_direction(batch, u, factor), keep)
+        u = masked(_direction(batch, u, factor), keep)
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
     lr = rate(batch, u, keep)
@@ -129,7 +129,7 @@ def weight(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
     return value if keep is None else value * keep.to(like)
 
 
-def held(u: Tensor, keep: Tensor | None) -> Tensor:
+def masked(u: Tensor, keep: Tensor | None) -> Tensor:
     """Return u, 0 where ``keep`` is False: not even NaN, which a product with 0 would leave."""
     return u if keep is None else torch.where(keep.to(u.device), u, 0.0)
 

@@ -13,7 +13,7 @@ from npgm import _training
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import as_matrix, held
+from npgm.torch.paths.single import as_matrix, masked
 from npgm.torch.spectral import precondition
 
 
@@ -28,14 +28,14 @@ def measure(batch: Batch) -> Norm:
 def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
     """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
-    us = [held(y, keep) for y in foreach.gradients(batch)]
+    us = [masked(y, keep) for y in foreach.gradients(batch)]
     if not rule.before:
         us = directions(batch, us, factor)
     if batch.momentum:
         us = _ahead(batch, us, foreach.average(batch, us, keep))
     if rule.before:
         us = directions(batch, us, factor)
-    foreach.advance(batch, [held(u, keep) for u in us], keep)
+    foreach.advance(batch, [masked(u, keep) for u in us], keep)
 
 
 def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
@@ -48,11 +48,11 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
         ys = foreach.quotients(batch, ys, scales)
     if not batch.process_groups:
         return _directions(batch, ys)
-    whole = batch.whole
-    mesh = whole[0].device_mesh  # type: ignore[attr-defined]
+    full = batch.full
+    mesh = full[0].device_mesh  # type: ignore[attr-defined]
     results: list[Tensor] = []
     for start in range(0, len(ys), mesh.size()):
-        round_ = list(zip(whole[start : start + mesh.size()], ys[start:], strict=False))
+        round_ = list(zip(full[start : start + mesh.size()], ys[start:], strict=False))
         mine: Tensor | None = None
         for owner, (parameter, y) in enumerate(round_):
             gathered = _as_dtensor(y, parameter).full_tensor()
@@ -68,7 +68,7 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
 def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
     views = [as_matrix(y, options.matrix_form) for y in ys]
-    us = precondition(options.phi, views, relative=options.relative, dtype=options.product_dtype)
+    us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * _training.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]

@@ -26,7 +26,6 @@ def precondition(
     phi: Reference,
     matrices: Sequence[Tensor],
     *,
-    relative: float | None = None,
     method: str = "auto",
     dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
@@ -38,7 +37,6 @@ def precondition(
     Args:
         phi: φ, spectral.
         matrices: of shape (..., m, n) each, in any dtypes and on any devices; axes before the last two are a batch.
-        relative: ρ > 0; in place of that of φ, λ is ρ times the root mean square of the singular values of each matrix.
         method: ``"eigen"`` by the eigenvalues of the Gram matrix, for any kernel; ``"products"`` by matrix products
             alone, without waiting for a device, for the kernels sqrt, logx2 and artanh, with λ at least a thousandth of
             the Frobenius norm; ``"auto"`` by products on accelerators for kernels that have them.
@@ -49,25 +47,19 @@ def precondition(
     """
     if not isinstance(phi, Spectral):
         raise TypeError(f"phi must be a spectral reference function, not {phi!r}")
-    if relative is not None:
-        relative = _validate.positive("relative", relative)
     _validate.choice("method", method, METHODS)
     if method == "products" and not isinstance(phi.kernel, by_products.KERNELS):
         raise ValueError(f"method 'products' is for the kernels sqrt, logx2 and artanh, not {phi.kernel!r}")
     if is_direct():
-        return _precondition(phi, matrices, relative, method, dtype)
+        return _precondition(phi, matrices, method, dtype)
     key, parameters = phi.kernel.key, [getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)]  # type: ignore[arg-type]
     scale = phi.scale * torch.ones((), dtype=torch.float64, device="cpu")  # by a product a graph lets it vary
-    result: list[Tensor] = torch.ops.npgm.spectral(
-        list(matrices), key, parameters, scale, relative=relative, method=method, dtype=dtype
-    )
+    result: list[Tensor] = torch.ops.npgm.spectral(list(matrices), key, parameters, scale, method=method, dtype=dtype)
     return result
 
 
 @torch.no_grad()
-def _precondition(
-    phi: Spectral, matrices: Sequence[Tensor], relative: float | None, method: str, dtype: torch.dtype | None
-) -> list[Tensor]:
+def _precondition(phi: Spectral, matrices: Sequence[Tensor], method: str, dtype: torch.dtype | None) -> list[Tensor]:
     same: defaultdict[Any, list[int]] = defaultdict(list)
     for i, y in enumerate(matrices):
         if y.ndim < 2 or not y.is_floating_point():
@@ -78,7 +70,7 @@ def _precondition(
     for (_, _, working, _), members in same.items():
         wide = [_wide(matrices[i]).to(working) for i in members]
         joined = torch.cat([y.reshape(y.shape[:-2].numel(), *y.shape[-2:]) for y in wide])
-        done = _of_one_shape(phi, joined, relative, method, dtype) if joined.numel() else joined
+        done = _of_one_shape(phi, joined, method, dtype) if joined.numel() else joined
         for i, part in zip(members, torch.split(done, [y.shape[:-2].numel() for y in wide]), strict=True):
             y = matrices[i]
             u = part.reshape(_wide(y).shape)
@@ -91,7 +83,7 @@ def _wide(y: Tensor) -> Tensor:
     return y if y.shape[-2] <= y.shape[-1] else y.mT
 
 
-def _of_one_shape(phi: Spectral, y: Tensor, relative: float | None, method: str, dtype: torch.dtype | None) -> Tensor:
+def _of_one_shape(phi: Spectral, y: Tensor, method: str, dtype: torch.dtype | None) -> Tensor:
     largest = y.abs().amax((-2, -1))
     # a power of two, by which the division does not round
     m, finite = torch.exp2(torch.log2(divisor(largest)).floor()), torch.isfinite(largest)
@@ -99,12 +91,7 @@ def _of_one_shape(phi: Spectral, y: Tensor, relative: float | None, method: str,
     whole = y.device.type == "cpu" and bool(finite.all())  # which other devices are not waited for to say
     if not whole:
         z = torch.where(finite[:, None, None], z, 0.0)
-    wide = widest_dtype(y.device)
-    if relative is None:
-        q = m.to(wide) / phi.scale
-    else:
-        size = torch.linalg.matrix_norm(z).to(wide)
-        q = z.shape[-2] ** 0.5 / (relative * torch.where(size > 0, size, 1.0))
+    q = m.to(widest_dtype(y.device)) / phi.scale
     products = method == "products" or (method == "auto" and y.device.type != "cpu")
     if products and isinstance(phi.kernel, by_products.KERNELS):
         u = by_products.precondition(phi.kernel, z, q, dtype=dtype)
@@ -116,8 +103,7 @@ def _of_one_shape(phi: Spectral, y: Tensor, relative: float | None, method: str,
 # The decisions of `by_eigen` depend on values, which no graph has: one node of it is all matrices.
 torch.library.define(
     "npgm::spectral",
-    "(Tensor[] matrices, str key, float[] parameters, Tensor scale, *, float? relative, str method,"
-    " ScalarType? dtype) -> Tensor[]",
+    "(Tensor[] matrices, str key, float[] parameters, Tensor scale, *, str method, ScalarType? dtype) -> Tensor[]",
 )
 
 

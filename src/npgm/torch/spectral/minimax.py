@@ -1,4 +1,4 @@
-"""Odd polynomials of degree 5 that compose to the sign: Remez's algorithm, and the coefficients it gave.
+"""The coefficients of odd polynomials of degree 5 that compose to the sign, by `python tests/support/remez.py`.
 
 An odd polynomial that is close to 1 on [l, 1] takes the matrix U diag(σ) Vᵀ with σ in there close to U Vᵀ. Of all
 compositions of those of given degrees, the greedy one is best: each is the polynomial closest to 1 on the interval in
@@ -7,50 +7,8 @@ which those before it leave the singular values (Amsel, Persson, Musco and Gower
 
 from __future__ import annotations
 
-import numpy as np
-
-from npgm._array import Floats
-
 Quintic = tuple[float, float, float]
 """The a, b, c of a x + b x³ + c x⁵."""
-
-
-def quintic(low: float, high: float) -> tuple[Quintic, float]:
-    """Return the odd polynomial of degree 5 closest to 1 on [low, high], and its largest deviation.
-
-    Remez's algorithm: the deviation alternates between four points, both ends and the two extrema between them.
-    """
-    inner = np.array([0.75 * low + 0.25 * high, 0.25 * low + 0.75 * high])
-    signs = np.array([1.0, -1.0, 1.0, -1.0])
-    error = 0.0
-    for _ in range(200):
-        x = np.array([low, *inner, high])
-        *coefficients, deviation = np.linalg.solve(np.stack([x, x**3, x**5, signs], axis=1), np.ones(4))
-        a, b, c = (float(value) for value in coefficients)
-        if abs(abs(deviation) - error) <= 1e-15:
-            break
-        error = abs(float(deviation))
-        squares = np.roots([5.0 * c, 3.0 * b, a])  # where the derivative vanishes
-        inner = np.sort(np.sqrt(np.real(squares)))
-    return (a, b, c), abs(float(deviation))
-
-
-def composition(ratio: float, steps: int) -> tuple[list[Quintic], float]:
-    """Return the polynomials that take [1/ratio, 1] close to 1 in so many steps, and the last largest deviation."""
-    low, high, polynomials, deviation = 1.0 / ratio, 1.0, [], np.inf
-    for _ in range(steps):
-        polynomial, deviation = quintic(low, high)
-        polynomials.append(polynomial)
-        low, high = 1.0 - deviation, 1.0 + deviation
-    return polynomials, deviation
-
-
-def value(polynomials: list[Quintic], x: Floats) -> Floats:
-    """Return the composition of the polynomials at x."""
-    for a, b, c in polynomials:
-        x = x * (a + x * x * (b + x * x * c))
-    return x
-
 
 COEFFICIENTS: dict[int, list[Quintic]] = {
     4: [
@@ -84,7 +42,7 @@ COEFFICIENTS: dict[int, list[Quintic]] = {
         (1.8750008858745368, -1.2500009843220083, 0.37500009844780197),
     ],
 }
-"""What `composition` returns for the ratios of `RATIOS`, by the number of steps."""
+"""What ``remez.composition`` returns for the ratios of `RATIOS`, by the number of steps."""
 
 RATIOS = {4: 32.0, 5: 100.0, 6: 316.0, 7: 1000.0}
 """The largest quotient of singular values for which so many steps suffice, for a deviation of 2e-5 or less."""

@@ -23,7 +23,17 @@ METHODS = [
     ("sgd", {"lr": 0.5, "momentum": 0.9}),
     ("adam", {"lr": 0.001}),
     ("npgm", {"lr": 0.01, "momentum": 0.9, "reference": "separable-log", "scale": "auto"}),
-    ("npgm", {"lr": 0.05, "momentum": 0.9, "reference": "spectral-sqrt", "relative": 0.1, "momentum_order": "before"}),
+    (
+        "npgm",
+        {
+            "lr": 0.05,
+            "momentum": 0.9,
+            "reference": "spectral-sqrt",
+            "scale": "auto",
+            "scale_decay": 0.0,
+            "momentum_order": "before",
+        },
+    ),
 ]
 
 

@@ -88,6 +88,11 @@ class SolvingExperiment(Experiment):
         _validate.nonnegative("stops_below", self.stops_below)
         super().__post_init__()
 
+    @property
+    def names(self) -> set[str]:
+        """The problem."""
+        return {self.problem}
+
     def update(self, method: MethodSpec) -> str:
         """Return the step of a solver as a formula."""
         return solver(method).update

@@ -42,7 +42,7 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
     yield f"# Stepsizes: {experiment.title}"
     yield (
         f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
-        f"Tune with `npgm tune {experiment.argument} --preset {preset}`."
+        f"Tune with `{experiment.command('tune', preset)}`."
     )
     if preset != "paper":
         yield f"What is best for the length of the preset `{preset}` need not be for that of `paper`."

@@ -1,0 +1,180 @@
+"""Momentum before the map, and after it with any β: theorems that the paper does not contain (docs/theory.md)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from npgm import _validate
+from npgm.references import Isotropic, Reference
+from npgm.theory.bounds.bound import (
+    ONE,
+    Bound,
+    at_most_1_over_l,
+    need,
+    numbers,
+    on_stationarity,
+    strongly_convex,
+    two_subhomogeneous,
+)
+from npgm.theory.bounds.stochastic import proposition_3_2, proposition_3_2_provenance
+
+
+def momentum_before(
+    reference: Reference | str,
+    *,
+    lipschitz: float,
+    lr: float,
+    momentum: float,
+    gap: float,
+    first: float,
+    variance: float = 0.0,
+    iterations: int,
+) -> Bound:
+    """Theorem A: E mean of S_0..S_{K-1} <= D0/(γK) + β²‖∇f(x^0)‖²/(2λ(1-β)K) + (1-β)σ²/(2λ), at any batch size.
+
+    Steps x - γ∇φ*(m), m ← β m + (1-β) g from m = 0, with E‖g - ∇f‖² <= σ², for a φ = λψ of any lift with the noise
+    inequality, and with γL + (βγl/(λ(1-β)))²/μ <= 1, where L = l/(λμ); for μ = 1, γ <= (1-β)λ/l suffices. The value
+    at k is for K = k + 1.
+
+    Args:
+        reference: φ.
+        lipschitz: l, the Lipschitz constant of ∇f.
+        lr: γ.
+        momentum: β in [0, 1).
+        gap: D0.
+        first: ‖∇f(x^0)‖.
+        variance: σ²; 0 for exact gradients.
+        iterations: the last k.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+    """
+    name = "Theorem A"
+    phi, _ = strongly_convex(name, reference)
+    noise = proposition_3_2(phi, variance)
+    beta, size = _validate.fraction("momentum", momentum), _validate.nonnegative("first", first)
+    ell = _validate.positive("lipschitz", lipschitz)
+    _, gamma, D0, k = numbers(ell, lr, gap, iterations)
+    mu = phi.kernel.mu
+    condition = gamma * ell / phi.mu + (beta * gamma * ell / (phi.scale * (1.0 - beta))) ** 2 / mu
+    need(name, condition <= ONE, "γL + (βγl/(λ(1-β)))²/μ <= 1", f"that is {condition:g}")
+    start = D0 / gamma + beta**2 * size**2 / (2.0 * phi.scale * (1.0 - beta))
+    numerical = proposition_3_2_provenance(phi) == "numerical"
+    values = start / (k + 1) + (1.0 - beta) * noise
+    return on_stationarity(name, phi, values, "numerical" if numerical else "derived")
+
+
+def momentum_before_bounded(
+    reference: Reference | str,
+    *,
+    lipschitz: float,
+    lr: float,
+    momentum: float,
+    gap: float,
+    first: float,
+    deviation: float = 0.0,
+    moment: float = 2.0,
+    ratio: float = 1.0,
+    iterations: int,
+) -> Bound:
+    """Theorem A': a bound on the E mean of φ*(∇f(x^k)), k < K, for a φ of bounded domain: NGD, SNGD, clipping, Muon.
+
+    D0/(γK) + 2r[β‖∇f(x^0)‖/((1-β)K) + βLrγ/(1-β) + c ρσ(1-β)^{1-1/p}] + Lr²γ/2 with momentum before the map, from
+    m = 0, where dom φ lies in a ball of radius r of a norm: ℓ2 for an isotropic, ℓ∞ for a separable and the operator
+    norm for a spectral φ. c = 1 for p = 2, else 2^{1/p}. The value at k is for K = k + 1. It is about φ*(∇f), and says
+    nothing of the stationarity measure φ(∇φ*(∇f)).
+
+    Args:
+        reference: φ.
+        lipschitz: L with ‖∇f(x) - ∇f(y)‖_* <= L‖x - y‖ in that norm and its dual one.
+        lr: γ.
+        momentum: β in [0, 1).
+        gap: D0.
+        first: ‖∇f(x^0)‖_*.
+        deviation: σ with E‖g - ∇f‖^p <= σ^p, of the Euclidean norm.
+        moment: p in (1, 2].
+        ratio: ρ with ‖y‖_* <= ρ‖y‖: 1 for an isotropic φ, √n for a separable, √min(rows, columns) for a spectral one.
+        iterations: the last k.
+
+    Raises:
+        AssumptionError: if φ has no bounded domain.
+    """
+    name = "Theorem A'"
+    phi, _ = strongly_convex(name, reference)
+    need(name, phi.radius < np.inf, "dom φ bounded", f"{phi.kernel!r} is finite everywhere")
+    L, gamma, D0, k = numbers(lipschitz, lr, gap, iterations)
+    beta, p, r = _validate.fraction("momentum", momentum), _moment(moment), phi.radius
+    sigma = _validate.nonnegative("deviation", deviation) * _validate.positive("ratio", ratio)
+    noise = (1.0 if p == 2.0 else 2.0 ** (1.0 / p)) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
+    drift = beta * L * r * gamma / (1.0 - beta)
+    start = D0 / gamma + 2.0 * r * beta * _validate.nonnegative("first", first) / (1.0 - beta)
+    values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r**2 * gamma
+    return Bound(name, "mean conjugate", values, "derived", np.zeros(values.shape, np.bool_))
+
+
+def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:
+    """Return the γ and β of Theorem A' for a run of K iterations: no constant of f enters.
+
+    1-β = K^{-p/(3p-2)} and γ = K^{-(2p-1)/(3p-2)}, that is K^{-1/2} and K^{-3/4} for a bounded variance, p = 2. The
+    bound is then O(K^{-(p-1)/(3p-2)}), K^{-1/4} for p = 2.
+
+    Args:
+        iterations: K >= 1.
+        moment: p in (1, 2], such that E‖g - ∇f‖^p is bounded.
+
+    Example:
+        >>> lr, momentum = schedule(10_000)
+        >>> round(lr, 6), round(momentum, 6)
+        (0.001, 0.99)
+    """
+    K, p = float(_validate.count("iterations", iterations, least=1)), _moment(moment)
+    return K ** -((2.0 * p - 1.0) / (3.0 * p - 2.0)), 1.0 - K ** -(p / (3.0 * p - 2.0))
+
+
+def _moment(moment: float) -> float:
+    p = _validate.positive("moment", moment)
+    if not 1.0 < p <= 2.0:
+        raise ValueError(f"moment must be above 1 and at most 2, not {moment!r}")
+    return p
+
+
+def momentum_after(
+    reference: Reference | str,
+    *,
+    smoothness: float,
+    lipschitz: float,
+    lr: float,
+    momentum: float,
+    gap: float,
+    first: float,
+    iterations: int,
+) -> Bound:
+    """Theorem B: mean of S_0..S_K <= (D0/γ + β²S_0/(1-β)) / ((1-τ²)(K+1)), where τ = βγL_p/(1-β) < 1 and γ <= 1/L.
+
+    Algorithm 1 with any β in [0, 1), for an isotropic, 2-subhomogeneous φ: sharper than Theorem 2.7, whose stepsize is
+    (1-β)²/L.
+
+    Args:
+        reference: φ.
+        smoothness: L of the descent inequality (4).
+        lipschitz: L_p, the Lipschitz constant of ∇φ*(∇f).
+        lr: γ.
+        momentum: β.
+        gap: D0.
+        first: S_0.
+        iterations: the last k.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+    """
+    name = "Theorem B"
+    phi, _ = strongly_convex(name, reference)
+    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    two_subhomogeneous(name, phi)
+    at_most_1_over_l(name, gamma, L)
+    beta = _validate.fraction("momentum", momentum)
+    tau = beta * gamma * _validate.positive("lipschitz", lipschitz) / (1.0 - beta)
+    need(name, tau < 1.0, "τ = βγL_p/(1-β) < 1", f"τ = {tau:g}")
+    start = D0 / gamma + beta**2 * _validate.nonnegative("first", first) / (1.0 - beta)
+    return on_stationarity(name, phi, start / ((1.0 - tau**2) * (k + 1)), "derived")

@@ -1,0 +1,60 @@
+"""Parameters, a loss and states for the tests of `npgm.torch`."""
+
+from __future__ import annotations
+
+import copy
+import io
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from npgm.torch import IHGD, NGD, SHGD, SNGD
+
+NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", SNGD: "separable-log"}
+
+
+TWO = ["isotropic-cosh", "separable-log"]
+"""Of each lift one, where what is tested is not the kernel."""
+
+
+def parameters(dtype=torch.float64):
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(shape, dtype=dtype, generator=generator, requires_grad=True) for shape in ((5, 3), (), (7,))]
+
+
+def flat(tensors):
+    return torch.cat([t.detach().double().flatten() for t in tensors]).numpy()
+
+
+def loss(tensors):
+    return sum((t**4).sum() / 4 - t.cos().sum() for t in tensors)
+
+
+class NoSynchronisation(TorchDispatchMode):
+    """Fails where a value is read on the host, which on an accelerator is where a step waits."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        assert func not in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default), func
+        return func(*args, **(kwargs or {}))
+
+
+def snapshot(optimizer):
+    return copy.deepcopy(optimizer.state_dict()), [
+        p.detach().clone() for g in optimizer.param_groups for p in g["params"]
+    ]
+
+
+def assert_unchanged(optimizer, before):
+    (state, params), (state_now, params_now) = before, snapshot(optimizer)
+    assert state_now["state"].keys() == state["state"].keys()
+    for key, entry in state["state"].items():
+        torch.testing.assert_close(state_now["state"][key], entry, rtol=0, atol=0, equal_nan=True)
+    for now, then in zip(params_now, params, strict=True):
+        torch.testing.assert_close(now, then, rtol=0, atol=0)
+
+
+def through_file(value):
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    buffer.seek(0)
+    return torch.load(buffer, weights_only=True)

@@ -1,0 +1,69 @@
+"""Which file of the package may import which."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from pages import ROOT
+
+SOURCE = ROOT / "src"
+ROOMS = ("kernels", "references", "proximal", "solvers", "problems", "theory", "torch", "optax", "jax", "keras", "lab")
+"""The rooms of the library: a room imports those before it."""
+DOOR = "npgm.__main__"  # python -m npgm, which opens the laboratory
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {name_of(path): path for path in SOURCE.rglob("*.py")}
+
+
+def imports() -> dict[str, set[str]]:
+    """For each file those that it imports, for types alone included."""
+    graph: dict[str, set[str]] = {}
+    for name, path in FILES.items():
+        targets: set[str] = set()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                targets |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                inner = {f"{node.module}.{alias.name}" for alias in node.names}
+                targets |= {i if i in FILES else node.module for i in inner}
+        graph[name] = (targets & FILES.keys()) - {name, "npgm"}
+    return graph
+
+
+def room(name: str) -> str:
+    return [*name.split("."), ""][1]
+
+
+def test_nothing_imports_the_laboratory():
+    upwards = {n: t for n, ts in imports().items() for t in ts if room(t) == "lab" and room(n) != "lab" and n != DOOR}
+    assert not upwards
+
+
+@pytest.mark.parametrize("place", range(len(ROOMS)), ids=ROOMS)
+def test_rooms_import_the_rooms_before_them(place):
+    later = ROOMS[place + 1 :]
+    upwards = {n: t for n, ts in imports().items() for t in ts if room(n) == ROOMS[place] and room(t) in later}
+    assert not upwards
+
+
+def test_no_import_runs_in_a_circle():
+    graph = imports()
+    done: set[str] = set()
+
+    def visit(name: str, path: tuple[str, ...]) -> None:
+        assert name not in path, " -> ".join((*path[path.index(name) :], name))
+        if name not in done:
+            for target in sorted(graph[name]):
+                visit(target, (*path, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())

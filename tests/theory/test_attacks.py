@@ -1,0 +1,140 @@
+"""What once fooled a certificate, or its neighbours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import npgm
+from npgm.problems import registry
+from npgm.solvers import History
+from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.stepsizes.edge_of_stability import EdgeOfStability
+from npgm.theory import bounds, certify
+from npgm.theory.bounds import AssumptionError
+
+PHI = npgm.reference("isotropic-cosh")
+
+
+class FrobeniusQuartic:
+    """f(x) = ¼‖x‖⁴, on flat vectors."""
+
+    def __call__(self, x):
+        return 0.25 * (x @ x) ** 2, (x @ x) * x
+
+    def hvp(self, x, d):
+        return (x @ x) * d + 2.0 * (x @ d) * x
+
+
+def test_a_spectral_reference_needs_its_matrices():
+    points = 0.6 * np.random.default_rng(0).standard_normal((20, 16))
+    f, spectral = FrobeniusQuartic(), npgm.reference("spectral-cosh")
+    for work in (
+        lambda phi: npgm.theory.anisotropic_smoothness(f, phi, points),
+        lambda phi: npgm.theory.preconditioned_lipschitz(f, phi, points),
+        lambda phi: npgm.theory.noise(phi, points),
+        lambda phi: certify.descent(f, phi, points, 1.0),
+        lambda phi: certify.simulate(f, lambda rng, x: f(x)[1], phi, points[0], lr=0.1, iterations=1, seeds=[0, 1]),
+    ):
+        with pytest.raises(ValueError, match=r"vector of 16 entries as one column.*npgm\.Blocks"):
+            work(spectral)
+        work(npgm.Blocks(spectral, [(4, 4)]))
+    assert npgm.theory.anisotropic_smoothness(registry["quartic"](), spectral, [[1.0]]).value > 0.0
+
+
+def noisy(draw, seeds=20, trials=60):
+    """Return how many reports of S = ``draw``(rng) at the equality E S = 1 are violated."""
+    wrong = 0
+    for trial in range(trials):
+        S = draw(np.random.default_rng(trial), (2, seeds))
+        history = History({"fun": np.ones((2, seeds)), "stationarity": S}, NPGM(1.0, reference=PHI))
+        wrong += certify.stochastic(history, smoothness=1.0, minimum=1.0, noise=1.0).verdict == "violated"
+    return wrong
+
+
+def test_chance_is_not_a_violation_whatever_the_distribution():
+    # all seeds agree with probability .82
+    assert noisy(lambda rng, shape: np.where(rng.random(shape) < 0.99, 1.0 / 0.99, 0.0)) == 0
+    assert noisy(lambda rng, shape: 1.1 * rng.beta(5.0, 0.5, shape)) == 0
+    assert noisy(lambda rng, shape: np.exp(2.0 * rng.standard_normal(shape) - 2.0)) == 0
+    assert noisy(lambda rng, shape: 4.0 * rng.random(shape) + 2.0) == 60  # a mean of 4 is seen
+
+
+@pytest.mark.parametrize("seeds", [[], [0, 0], [0, np.int64(0), 1]])
+def test_seeds_differ(seeds):
+    problem = registry["quadratic"]()
+    with pytest.raises(ValueError, match="seeds must be at least one, and differ"):
+        certify.simulate(problem, lambda rng, x: problem(x)[1], PHI, problem.start, lr=0.05, iterations=1, seeds=seeds)
+
+
+def run(maxiter, **options):
+    problem = registry["quadratic"]()
+    options = {"lr": 0.05, "reference": PHI, "tol": 0.0} | options
+    return npgm.minimize(problem, problem.start, maxiter=maxiter, history=True, **options).history
+
+
+def test_nothing_holds_where_nothing_was_compared():
+    start = run(0)
+    arguments = {"smoothness": 20.0, "minimum": 0.0}
+    for report in (
+        certify.deterministic(start, **arguments),
+        certify.auto(start, minimum=0.0),
+        certify.auto(run(5), minimum=0.0, window=20),
+    ):
+        assert report.verdict == "undecided"
+        assert not report.holds
+        assert report.reason
+    history = run(5)
+    unknown = History({**history, "stationarity": np.full(6, np.nan)}, history.method)
+    assert certify.deterministic(unknown, **arguments).verdict == "violated"
+    for value in (np.nan, np.inf):
+        lost = History({**history, "fun": np.where(np.arange(6) == 3, value, history["fun"])}, history.method)
+        with pytest.raises(ValueError, match="f must be finite along the run, but is not at iteration 3"):
+            certify.deterministic(lost, **arguments)
+
+
+def test_a_history_with_momentum_has_its_head():
+    history = run(60, momentum=0.3)
+    cut = History({name: values[5:] for name, values in history.items()}, history.method)
+    arguments = {"smoothness": 20.0, "pl": 0.1, "minimum": 0.0, "exact": True}
+    assert certify.deterministic(history, **arguments).verdict == "holds"
+    report = certify.deterministic(cut, **arguments)
+    assert report.verdict == "refused"
+    assert "from the start on" in report.reason
+
+
+def test_a_rule_without_decrease_is_refused():
+    rule = EdgeOfStability(decrease=0.0)
+    assert certify.auto(run(20, lr=rule), minimum=0.0).verdict == "refused"
+
+
+def test_vacuity_is_judged_at_the_scale_of_the_run():
+    tanh = npgm.reference("isotropic-artanh")
+    history = run(20, lr="backtracking", reference=tanh, scale="auto")
+    (bound,) = (c.bound for c in certify.auto(history, minimum=0.0).certificates if "2.2" in c.bound.theorem)
+    limit = 0.1 * history["grad_norm"][0] * np.log(2.0)
+    np.testing.assert_array_equal(bound.vacuous, bound.values >= limit)
+
+
+class OnTheLine(npgm.kernels.FromPrimal):
+    """A kernel that states the noise inequality on the line, and not that h'(t)/t rises."""
+
+    key, mu, noise_inequality, nonincreasing_rescaling = "on-the-line", 1.0, True, False
+
+    def h(self, xp, a):
+        return a**2 / 2 + a**4 / 4
+
+    def h_prime(self, xp, a):
+        return a + a**3
+
+
+def test_the_inequality_on_the_line_is_not_that_of_vectors():
+    kernel = OnTheLine()
+    assert bounds.proposition_3_2(npgm.Separable(kernel), 1.0) == 0.5
+    with pytest.raises(AssumptionError, match=r"h'\(t\)/t nondecreasing"):
+        bounds.proposition_3_2(npgm.Isotropic(kernel), 1.0)
+    monotone = type("Monotone", (npgm.kernels.Quartic,), {})()
+    assert bounds.proposition_3_2_provenance(npgm.Isotropic(monotone)) == "numerical"
+    for phi in (npgm.Spectral(monotone), npgm.Blocks(npgm.Spectral(monotone), [(2, 2)])):
+        with pytest.raises(AssumptionError, match=r"condition \(C'\)"):
+            bounds.proposition_3_2(phi, 1.0)
