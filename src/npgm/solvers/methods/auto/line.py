@@ -12,7 +12,7 @@ ARMIJO, STEEP = 1e-4, 0.9
 """A step is taken if f falls by the first share of what the slope at its start promises; where the slope at its end is
 more than the second share of that, the step was too short."""
 LONGER, LAST = 10.0, 0.5
-"""A step is at most so many times as long as the last ones: the largest of the last length and this share of those before."""
+"""A step is at most so many times as long as the last ones: the last length, or this share of those before."""
 SHORTEST, LONGEST = 0.1, 0.5
 """After a step that is rejected, the next has between these shares of its length."""
 STRETCH = 4.0

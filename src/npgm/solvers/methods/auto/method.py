@@ -41,8 +41,8 @@ class State(NamedTuple):
 
 
 BUDGET, CALMED = 150, 2
-"""The heavy ball ends with the first step that is taken after so many evaluations, or as many as there are variables; so
-many times as many where the curvature has fallen far."""
+"""The heavy ball ends with the first step taken after so many evaluations, or as many as there are variables; so many
+times as many where the curvature has fallen far."""
 SHARPER, REJECTIONS = 1.2, 8
 """Quasi-Newton steps end where a secant exceeds by this factor the curvature at which the heavy ball ended, or after so
 many rejections in a row."""
