@@ -109,14 +109,14 @@ def test_the_native_rule_makes_the_same_steps(key, options, dtype):
     np.testing.assert_array_equal(got.history["taken"][:steps], want.history["taken"][:steps])
     tolerance = 1e-6 if dtype is np.float64 else 1e-2
     for name in ("fun", "grad_norm", "stationarity", "lr"):
-        np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance)
+        np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance, atol=1e-12)
     if key == "auto" and dtype is np.float64:
         assert not got.history["taken"][:-1].all()
 
 
 def test_auto_makes_the_same_steps_in_both_modes(monkeypatch):
     """From a start at which f grows like a quartic, with short phases of the heavy ball, and back for any curvature."""
-    for name, value in {"BUDGET": 6, "SHARPER": 0.5}.items():
+    for name, value in {"BUDGET": 6, "SHARPER": 0.1}.items():
         monkeypatch.setattr(auto, name, value)
     modes = []
     judge = auto.Auto.judge
