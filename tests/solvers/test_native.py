@@ -105,11 +105,11 @@ def test_the_native_rule_makes_the_same_steps(key, options, dtype):
     with without_native():
         want = npgm.minimize(fun, x0, **kwargs)
     assert got.x.dtype == dtype
-    steps = min(len(got.history["fun"]), len(want.history["fun"]), 25 if dtype is np.float64 else 12)
+    steps = min(len(got.history["fun"]), len(want.history["fun"]), 20 if dtype is np.float64 else 12)
     np.testing.assert_array_equal(got.history["taken"][:steps], want.history["taken"][:steps])
     tolerance = 1e-6 if dtype is np.float64 else 1e-2
-    for name in ("fun", "grad_norm", "stationarity", "lr"):  # a run that has arrived is left with rounding
-        np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance, atol=1e-7)
+    for name in ("fun", "grad_norm", "stationarity", "lr"):
+        np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance)
     if key == "auto" and dtype is np.float64:
         assert not got.history["taken"][:-1].all()
 
