@@ -78,6 +78,6 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/%: .venv/bin/python pyproject.toml constraints.txt CMakeLists.txt $(wildcard src/npgm/_native/*.[ch]pp)
-	@echo 'Downloading the packages of npgm[$*], compiling and installing (N min, TODO-TIME) ...'
+	@echo 'Downloading the packages of npgm[$*], compiling and installing (about 3 min) ...'
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
 	touch $@
