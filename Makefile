@@ -55,8 +55,8 @@ docs: .venv/dev
 
 bench: .venv/experiments
 	$(BIN)/npgm bench --preset full
-	for name in imports matrix_factorization training solver native_loops kernel_accuracy; do \
-		$(BIN)/python benchmarks/$$name.py || exit; done
+	for name in imports factorization training solver native-loops kernel-accuracy; do \
+		$(BIN)/npgm bench $$name || exit; done
 
 # for the Python of .venv; cibuildwheel builds those of all Pythons and systems by the table in pyproject.toml
 wheel: .venv/bin/python

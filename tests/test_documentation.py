@@ -49,8 +49,9 @@ def test_commands_and_their_options_exist(page):
         if words[0].startswith("-"):
             continue
         assert command is not None, line
-        if hasattr(command, "commands") and len(words) > 1:
-            command = command.commands[words[1]]
+        if hasattr(command, "commands") and len(words) > 1 and not words[1].startswith("-"):
+            command = command.get_command(None, words[1])
+            assert command is not None, line
         options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
         for word in words[1:]:
             if word.startswith("--"):

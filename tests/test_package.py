@@ -106,7 +106,7 @@ def test_an_interrupted_command_is_quiet():
     code = (
         "import os, signal, sys\n"
         "import npgm.lab.cli\n"
-        "npgm.lab.cli._table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "npgm.lab.cli.new_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.argv = ['npgm', 'kernels']\n"
         "from npgm.__main__ import main\n"
         "main()\n"

@@ -8,23 +8,20 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
-from rich import box
-from rich.console import Console
 from rich.markdown import Markdown
-from rich.table import Table
 
 from npgm import __version__, _validate, kernels, problems, references
-from npgm.lab import experiments
-from npgm.lab.bench.cases import DTYPES, PRESETS, SETS
+from npgm.lab import bench_command, experiments
 from npgm.lab.certificate import plot as draw_certificate
 from npgm.lab.data import DataError, cache_dir, registry
 from npgm.lab.data import load as load_data
 from npgm.lab.experiments import certification, figures, ranks, tuning
 from npgm.lab.experiments.certification import ESTIMATED, METHODS, Certified
 from npgm.lab.experiments.report import claim_rows
+from npgm.lab.terminal import complain, console, guarded, new_table, show
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -34,10 +31,7 @@ app = typer.Typer(
 )
 data = typer.Typer(no_args_is_help=True, help="The data sets.")
 app.add_typer(data, name="data")
-
-console = Console()
-
-T = TypeVar("T")
+app.add_typer(bench_command.app, name="bench")
 
 _FLAGS = {"2-subh.": "two_subhomogeneous", "(N)": "noise_inequality", "A 1.2": "strongly_convex_c2"}
 _LEGEND = (
@@ -89,7 +83,7 @@ def start(
         try:
             importlib.import_module(module)
         except ModuleNotFoundError as error:
-            _complain(f"--import {module}: {error}")
+            complain(f"--import {module}: {error}")
             raise typer.Exit(2) from None
 
 
@@ -181,11 +175,11 @@ def report(
             if store.begun:
                 presets = [done.preset for done in experiments.recorded(spec, store)] if preset is None else [preset]
                 for chosen in presets:
-                    _show(_reported(spec, chosen, store))
+                    show(_reported(spec, chosen, store))
         if experiment == "all":
-            _show(experiments.write_overview(output))
+            show(experiments.write_overview(output))
 
-    _guarded(work)
+    guarded(work)
 
 
 @app.command("kernels")
@@ -194,8 +188,8 @@ def show_kernels(
 ) -> None:
     """List the kernels with their properties."""
     if plot is not None:
-        _guarded(lambda: figures.kernels(plot))
-    table = _table("key", "h(x)", "h*'(y)", "domain", "μ", *_FLAGS, wrapped=("h(x)", "h*'(y)"))
+        guarded(lambda: figures.kernels(plot))
+    table = new_table("key", "h(x)", "h*'(y)", "domain", "μ", *_FLAGS, wrapped=("h(x)", "h*'(y)"))
     for key, cls in sorted(kernels.registry.items()):
         kernel = cls()
         domain = "ℝ" if kernel.full_domain else f"|x| < {kernel.radius:.4g}"
@@ -204,7 +198,7 @@ def show_kernels(
     console.print(table)
     console.print(_LEGEND, highlight=False, markup=False, soft_wrap=True)
     if plot is not None:
-        _show([plot])
+        show([plot])
 
 
 @app.command()
@@ -260,8 +254,8 @@ def certify(
             draw_certificate(done.report, plot)
         return done
 
-    done = _guarded(work)
-    table = _table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("theorem",))
+    done = guarded(work)
+    table = new_table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("theorem",))
     for certificate in done.report.certificates:
         bound = certificate.bound
         at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
@@ -304,46 +298,16 @@ def noise(
         within = [abs(x) <= reach * share for share in (0.01, 0.1, 1.0)]
         return [(float(x[near].max()), float(dual[near].max()), float(variance[near].max())) for near in within]
 
-    table = _table("|x| up to", "largest E φ(∇φ*(f') - ∇φ*(g))", "largest E|g - f'|²", wrapped=())
-    for row in _guarded(work):
+    table = new_table("|x| up to", "largest E φ(∇φ*(f') - ∇φ*(g))", "largest E|g - f'|²", wrapped=())
+    for row in guarded(work):
         table.add_row(*(f"{value:.4g}" for value in row))
     console.print(table)
-
-
-@app.command()
-def bench(
-    preset: Annotated[str, typer.Option(help=f"How much to measure: {' or '.join(PRESETS)}.")] = "quick",
-    layouts: Annotated[list[str] | None, typer.Option(help=f"{', '.join(SETS)}; repeatable.")] = None,
-    dtypes: Annotated[list[str] | None, typer.Option(help=f"{', '.join(DTYPES)}; repeatable.")] = None,
-    threads: Annotated[list[int] | None, typer.Option(help="By default 1 and 2; repeatable.")] = None,
-    device: Annotated[list[str] | None, typer.Option(help="By default cpu and, if there, cuda; repeatable.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="How often each step is timed.")] = None,
-    size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
-    growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
-    json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
-    plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.svg"),
-) -> None:
-    """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
-
-    Interrupted, it prints and writes what was measured until then.
-    """
-    try:
-        from npgm.lab.bench import runner
-    except ModuleNotFoundError as error:
-        _complain(f"the benchmark needs the package {error.name}; install npgm[experiments]")
-        raise typer.Exit(2) from None
-
-    given: dict[str, Any] = {"layouts": layouts, "dtypes": dtypes, "threads": threads, "devices": device}
-    given |= {"rounds": rounds, "size": size, "growth": growth}
-    results = _guarded(lambda: runner.run(runner.plan(preset, **given), json, plot, console))
-    if results.interrupted:
-        raise typer.Exit(130)
 
 
 @data.command("list")
 def list_data() -> None:
     """List the data sets, and which of them are in the cache."""
-    table = _table("name", "in the cache", "what it is", wrapped=("what it is",))
+    table = new_table("name", "in the cache", "what it is", wrapped=("what it is",))
     for key, dataset in sorted(registry.items()):
         cached = (cache_dir() / f"{key}.npz").is_file()
         what = (dataset.__doc__ or "").partition("\n")[0].replace("`", "")
@@ -358,20 +322,12 @@ def fetch(
 ) -> None:
     """Get a data set into the cache and verify it."""
     try:
-        arrays = _guarded(lambda: load_data(name, folder))
+        arrays = guarded(lambda: load_data(name, folder))
     except DataError as error:
-        _complain(error)
+        complain(error)
         raise typer.Exit(2) from None
     for key, array in arrays.items():
         console.print(f"{key}: {array.dtype} {array.shape}")
-
-
-def _table(*headings: str, wrapped: tuple[str, ...]) -> Table:
-    """Return a table that loses no text: the columns ``wrapped`` give way, on less than 80 columns all of them."""
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for heading in headings:
-        table.add_column(heading, overflow="fold", no_wrap=heading not in wrapped and console.width >= 80)
-    return table
 
 
 def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | None = None) -> None:
@@ -383,34 +339,19 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
     try:
         for name in experiments.chosen(experiment):
             try:
-                _show(_guarded(partial(work, name)))
+                show(guarded(partial(work, name)))
             except DataError as error:
-                _complain(f"{name}: {error}")
+                complain(f"{name}: {error}")
                 without_data.append(name)
         if experiment == "all" and overview is not None:
-            _show(_guarded(partial(experiments.write_overview, overview)))
+            show(guarded(partial(experiments.write_overview, overview)))
     except KeyboardInterrupt:
         console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
         raise typer.Exit(130) from None
     ranks.leave()
     if without_data:
-        _complain(f"not run, for want of data: {', '.join(without_data)}")
+        complain(f"not run, for want of data: {', '.join(without_data)}")
         raise typer.Exit(2)
-
-
-def _guarded(work: Callable[[], T]) -> T:
-    """Do the work; an error that a user can mend becomes a line and exit code 2."""
-    try:
-        return work()
-    except (ValueError, TypeError, OSError) as error:
-        _complain(error)
-        raise typer.Exit(2) from None
-
-
-def _complain(error: object) -> None:
-    if isinstance(error, OSError) and error.filename is not None:
-        error = f"{error.strerror}: {error.filename}"  # without the number
-    Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 
 def _reported(spec: experiments.Experiment, preset: str, store: experiments.Store) -> list[Path]:
@@ -419,7 +360,7 @@ def _reported(spec: experiments.Experiment, preset: str, store: experiments.Stor
     paths = experiments.write_report(spec, preset, store)
     console.print(f"{spec.title} ({results.extent})", style="bold", highlight=False)
     says = "the paper says" if spec.source else "claim"
-    table = _table("verdict", "of", says, wrapped=("of", says))
+    table = new_table("verdict", "of", says, wrapped=("of", says))
     for claim in spec.claims:
         for row in claim_rows(results, claim):
             sentence, verdict, of, *_ = row
@@ -427,9 +368,3 @@ def _reported(spec: experiments.Experiment, preset: str, store: experiments.Stor
     if spec.claims:
         console.print(table)
     return paths
-
-
-def _show(paths: list[Path]) -> None:
-    """Print the paths of files."""
-    for path in paths:
-        console.print(str(path), soft_wrap=True, markup=False, highlight=False)

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 import commands
-from npgm.lab.bench import runner
-from npgm.lab.bench.cases import PRESETS, SETS, Layout, Preset
-from npgm.lab.bench.contenders import contenders
+from npgm.lab.bench.steps import runner
+from npgm.lab.bench.steps.cases import PRESETS, SETS, Layout, Preset
+from npgm.lab.bench.steps.contenders import contenders
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import scipy.sparse
 
 from npgm.lab.data.dataset import Arrays, Dataset, find, register
@@ -31,6 +30,8 @@ class MovieLens100K(Dataset):
         """Read the site's archive, its ``u.data`` or the package's Parquet file."""
         path = find(folder, "u.data", "ml-100k/u.data", "ml-100k.zip", "MovieLens100k_data.parquet.brotli")
         if path.name.endswith(".parquet.brotli"):
+            import polars as pl  # swallows an interrupt as long as the command line is being imported
+
             table = pl.read_parquet(path).to_numpy()
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as archive, archive.open("ml-100k/u.data") as file:

@@ -79,14 +79,14 @@ def register(key: str) -> Callable[[Callable[..., Instance]], Callable[..., Inst
 
 @register("movielens-factorization")
 class MovieLensFactorization:
-    """The factorisation of the MovieLens 100K ratings, unobserved ones as zeros, from normal starts."""
+    """The factorisation of the MovieLens 100K ratings, unobserved ones as zeros, from normal starts times a number."""
 
-    def __init__(self, rank: int, *, threads: int) -> None:
-        self.problem = _movielens_factorization(rank, threads)
+    def __init__(self, rank: int, spread: float = 1.0, *, threads: int) -> None:
+        self.problem, self.spread = _movielens_factorization(rank, threads), spread
         self.hvp = self.problem.hvp
 
     def starts(self, seeds: Sequence[int]) -> Floats:
-        return np.stack([self.problem.start(seed) for seed in seeds])
+        return self.spread * np.stack([self.problem.start(seed) for seed in seeds])
 
     def objective(self, seeds: Sequence[int]) -> Objective:
         return self.problem

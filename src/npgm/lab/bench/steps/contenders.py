@@ -15,7 +15,7 @@ from torch.nn import Parameter
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
-from npgm.lab.bench.cases import Case
+from npgm.lab.bench.steps.cases import Case
 from npgm.torch import IHGD, SHGD, SpectralGD
 
 Step = Callable[[], object]

@@ -12,11 +12,11 @@ from rich.console import Console
 from torch.optim import SGD
 
 from npgm import _native
-from npgm.lab.bench import figure, runner
-from npgm.lab.bench.cases import LAYOUTS, PRESETS, Case, Layout, growing
-from npgm.lab.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, Workload, contenders
-from npgm.lab.bench.measure import LOOP_ROUNDS, measure, memory, shortage
-from npgm.lab.bench.results import PAIRS, Result, Results
+from npgm.lab.bench.steps import figure, runner
+from npgm.lab.bench.steps.cases import LAYOUTS, PRESETS, Case, Layout, growing
+from npgm.lab.bench.steps.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, Workload, contenders
+from npgm.lab.bench.steps.measure import LOOP_ROUNDS, measure, memory, shortage
+from npgm.lab.bench.steps.results import PAIRS, Result, Results
 
 needs_native = pytest.mark.skipif(not _native.available(), reason="built without the native module")
 
@@ -29,7 +29,7 @@ EAGER = tuple(name for name in contenders if name not in (COMPILED, *SPECTRAL))
 def quick_estimates(monkeypatch):
     monkeypatch.setattr(runner, "_ENTRIES", 100)
     monkeypatch.setattr(runner, "_TENSORS", 3)
-    monkeypatch.setattr("npgm.lab.bench.measure.SHORTEST", 1e-6)  # of a timing, which is then of one step
+    monkeypatch.setattr("npgm.lab.bench.steps.measure.SHORTEST", 1e-6)  # of a timing, which is then of one step
 
 
 def case(layout=TINY, dtype="float32", device="cpu", threads=1, rounds=2, size=1.0, names=FEW):

@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 from npgm import _validate
-from npgm.lab.bench.contenders import GROWTH
-from npgm.lab.bench.results import PAIRS, Ratio, Result, Results
+from npgm.lab.bench.steps.contenders import GROWTH
+from npgm.lab.bench.steps.results import PAIRS, Ratio, Result, Results
 from npgm.lab.style import FAINT, INK, PAPER, STYLES, blank, drawing, save
 
 _MARKERS = ("o", "s", "^", "D", "v", "P")

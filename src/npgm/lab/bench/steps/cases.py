@@ -32,7 +32,7 @@ class Case:
         threads: of torch and of npgm.
         rounds: in each of which every contender is timed once.
         size: the standard deviation of the gradients' entries, which have mean zero.
-        contenders: names in `npgm.lab.bench.contenders`.
+        contenders: names in `npgm.lab.bench.steps.contenders`.
     """
 
     layout: Layout

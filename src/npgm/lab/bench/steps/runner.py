@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from npgm import _validate
-from npgm.lab.bench import figure, tables
-from npgm.lab.bench.cases import DTYPES, PRESETS, SETS, Case, Layout, growing
-from npgm.lab.bench.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, contenders
-from npgm.lab.bench.measure import LOOP_ROUNDS, SHORTEST, WARM, measure, shortage
-from npgm.lab.bench.results import Result, Results
+from npgm.lab.bench.steps import figure, tables
+from npgm.lab.bench.steps.cases import DTYPES, PRESETS, SETS, Case, Layout, growing
+from npgm.lab.bench.steps.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, contenders
+from npgm.lab.bench.steps.measure import LOOP_ROUNDS, SHORTEST, WARM, measure, shortage
+from npgm.lab.bench.steps.results import Result, Results
 from npgm.lab.files import make_writable
 
 _COMPILATION = 0.3
@@ -50,8 +50,8 @@ def plan(
     """Return the cases of a preset, with what is asked for in place of what the preset says.
 
     Args:
-        preset: a key of `npgm.lab.bench.cases.PRESETS`.
-        layouts: keys of `npgm.lab.bench.cases.SETS`.
+        preset: a key of `npgm.lab.bench.steps.cases.PRESETS`.
+        layouts: keys of `npgm.lab.bench.steps.cases.SETS`.
         dtypes: those of parameters, gradients and states; float32 and bfloat16 by default. Growth has the first.
         threads: numbers of threads on the CPU; 1 and, where there are as many cores, 2 by default. Growth has the
             first, and so has what runs on another device.
@@ -105,7 +105,7 @@ def run(todo: Plan, json: Path, plot: Path, console: Console | None = None) -> R
     Args:
         todo: what to measure.
         json: where to write all rounds; see `Results.save`.
-        plot: where to draw the aims and growth; see `npgm.lab.bench.figure.draw`.
+        plot: where to draw the aims and growth; see `npgm.lab.bench.steps.figure.draw`.
         console: where to print.
 
     Raises:

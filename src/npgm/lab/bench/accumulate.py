@@ -1,30 +1,51 @@
-"""Training steps of ResNet-18 with iHGDm, whose gradients are measured in the step, or as they are accumulated.
+"""Steps of ResNet-18 with iHGDm, whose gradients are measured in the step or as they are accumulated.
 
-`python benchmarks/accumulate.py THREADS BATCH ROUNDS` takes whole steps in turn, on images of CIFAR's size: one
-optimizer as it is, and one whose gradients a hook measures in the backward pass, while they may lie in the caches.
+Whole training steps are taken in turn, on images of CIFAR's size, by an optimizer as it is and by one whose gradients a
+hook measures in the backward pass, while they may lie in the caches.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Annotated
 from unittest import mock
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
+from typer import Option
 
 from npgm import _native
+from npgm.lab.bench._shared import Rounds, Threads, spread
 from npgm.lab.networks.resnet import resnet18
 from npgm.torch import IHGD
 from npgm.torch.batch import Batch
 from npgm.torch.paths import native
 
 
-def training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float, float]]:
+def run(
+    rounds: Rounds = 15,
+    batch: Annotated[int, Option(min=1, help="Images of a step.")] = 16,
+    threads: Threads = 1,
+) -> None:
+    """Print the times of both, and the ratio of the whole steps: medians, and quartiles of the ratio."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    steps = [_training_step(batch, hooked=hooked) for hooked in (False, True)]
+    for step in steps:
+        step(), step()
+    times = np.array([[step() for step in steps] for _ in range(rounds)])
+    torch.set_num_threads(before)
+    (plain, plain_step), (hooked, hooked_step) = 1e3 * np.median(times, axis=0)
+    ratio = spread(times[:, 1, 0] / times[:, 0, 0], 3)
+    print(f"training step {plain:.0f} ms, with hooks {hooked:.0f} ms: ratio {ratio}")
+    print(f"of it the optimizer {plain_step:.1f} ms and {hooked_step:.1f} ms")
+
+
+def _training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float, float]]:
     """Return a function that takes a step and returns its seconds and those of the optimizer in it."""
     torch.manual_seed(0)
     network = resnet18()
@@ -41,44 +62,27 @@ def training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float,
             measured = _native.core().measure(tensors, rules[0], threads=torch.get_num_threads())
             norms[parameter] = math.prod(*zip(*measured, strict=True))
 
-    def move(batches: Sequence[Batch], found_inf: Tensor | None) -> float | None:
+    def move(batches: Sequence[Batch]) -> float | None:
         (batch,) = batches
         if not rules:
             rules.append(native._rule(batch.options.rule))
-            return whole(batches, found_inf)
+            return unhooked(batches)
         norm = math.hypot(*norms.values())
         native.move(batch, torch.tensor([math.asinh(norm / batch.options.phi.scale) / norm]).double(), None)
         return norm
 
-    whole = native.step
+    unhooked = native.step
     if hooked:
         for parameter in network.parameters():
-            parameter.register_post_accumulate_grad_hook(measure)
+            parameter.register_post_accumulate_grad_hook(measure)  # type: ignore[no-untyped-call]
 
     def step() -> tuple[float, float]:
         began = time.perf_counter()
         optimizer.zero_grad()
-        cross_entropy(network(images), labels).backward()
-        with mock.patch.object(native, "step", move if hooked else whole):
+        cross_entropy(network(images), labels).backward()  # type: ignore[no-untyped-call]
+        with mock.patch.object(native, "step", move if hooked else unhooked):
             halfway = time.perf_counter()
             optimizer.step()
         return time.perf_counter() - began, time.perf_counter() - halfway
 
     return step
-
-
-def main(threads: int, batch_size: int, rounds: int) -> None:
-    """Print the times of both, and the ratio of the whole steps: medians and quartiles."""
-    torch.set_num_threads(threads)
-    steps = [training_step(batch_size, hooked=hooked) for hooked in (False, True)]
-    for step in steps:
-        step(), step()
-    times = np.array([[step() for step in steps] for _ in range(rounds)])
-    (plain, plain_step), (hooked, hooked_step) = 1e3 * np.median(times, axis=0)
-    low, middle, high = np.quantile(times[:, 1, 0] / times[:, 0, 0], [0.25, 0.5, 0.75])
-    print(f"training step {plain:.0f} ms, with hooks {hooked:.0f} ms: ratio {middle:.3f}, {low:.3f} to {high:.3f}")
-    print(f"of it the optimizer {plain_step:.1f} ms and {hooked_step:.1f} ms")
-
-
-if __name__ == "__main__":
-    main(*map(int, sys.argv[1:]))

@@ -5,11 +5,12 @@ Each is a fresh interpreter; the rounds alternate, and the medians of the proces
 
 from __future__ import annotations
 
-import argparse
 import resource
 import statistics
 import subprocess
 import sys
+
+from npgm.lab.bench._shared import Rounds
 
 CODE = {
     "python": "pass",
@@ -21,25 +22,19 @@ CODE = {
 }
 
 
-def seconds(code: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, "-c", code], check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=11)
-    rounds = parser.parse_args().rounds
-    taken = {name: [] for name in CODE}
+def run(rounds: Rounds = 11) -> None:
+    """Print a line for each import."""
+    taken: dict[str, list[float]] = {name: [] for name in CODE}
     for _ in range(rounds + 1):
         for name, code in CODE.items():
-            taken[name].append(seconds(code))
+            taken[name].append(_seconds(code))
     medians = {name: statistics.median(values[1:]) for name, values in taken.items()}  # the first reads the disk
     for name, median in medians.items():
         print(f"{name:15} {1e3 * median:6.0f} ms   {median / medians['scipy.optimize']:.2f} of scipy.optimize")
 
 
-if __name__ == "__main__":
-    main()
+def _seconds(code: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-c", code], check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -17,7 +17,7 @@ import torch
 
 import npgm
 from npgm import _native
-from npgm.lab.bench.cases import Case, Layout
+from npgm.lab.bench.steps.cases import Case, Layout
 from npgm.lab.files import replacing
 
 MANY = 1000

@@ -6,8 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from npgm.lab.bench.contenders import GROWTH
-from npgm.lab.bench.results import Result, Results
+from npgm.lab.bench.steps.contenders import GROWTH
+from npgm.lab.bench.steps.results import Result, Results
 
 
 def show_layout(result: Result, console: Console) -> None:

@@ -10,9 +10,9 @@ import psutil
 import torch
 from torch.utils.benchmark import Timer
 
-from npgm.lab.bench.cases import Case
-from npgm.lab.bench.contenders import LOOP, Step, Workload, contenders
-from npgm.lab.bench.results import Result
+from npgm.lab.bench.steps.cases import Case
+from npgm.lab.bench.steps.contenders import LOOP, Step, Workload, contenders
+from npgm.lab.bench.steps.results import Result
 
 LOOP_ROUNDS = 3
 """Those in which the slowest contender takes part, which would take most of the time."""

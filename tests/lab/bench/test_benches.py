@@ -1,0 +1,42 @@
+"""Every benchmark of ``npgm bench`` runs, at a size that takes no time."""
+
+from __future__ import annotations
+
+import pytest
+
+import commands
+from npgm import _native
+from npgm.lab import bench
+
+TINY = {
+    "accumulate": "--rounds 2 --batch 2",
+    "auto-lr": "--steps 1 --examples 64",
+    "factorization": "--rounds 2 --iterations 1 --ranks 2",
+    "imports": "--rounds 2",
+    "kernel-accuracy": "--every 40000003",
+    "lr-find": "--seeds 1 --steps 1 --exponents 0 1",
+    "native-loops": "--seconds 0 --size 1000",
+    "quadratic": "--limit 200",
+    "solver": "--rounds 2 --sizes 2",
+    "spectral-accuracy": "--ratios 10",
+    "steps": "",  # in test_steps.py
+    "training": "--rounds 2 --steps 1",
+    "weight-decay": "--seeds 1 --steps 1",
+}
+NATIVE = {"accumulate", "kernel-accuracy", "native-loops"}
+
+
+def test_each_has_a_tiny_size_and_says_what_it_measures():
+    assert sorted(TINY) == bench.names()
+    listed = commands.npgm("bench", "--list")
+    assert all(name in listed and bench.summary(name) for name in TINY)
+    assert "No such command 'x'" in commands.refused("bench", "x")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in TINY if name != "steps"])
+def test_each_prints_numbers(name):
+    if name in NATIVE and not _native.available():
+        pytest.skip("built without the native module")
+    printed = commands.npgm("bench", name, *TINY[name].split())
+    assert any(sign.isdigit() for sign in printed)
