@@ -47,6 +47,10 @@ def test_nothing_imports_the_laboratory():
     assert not upwards
 
 
+def test_the_package_has_at_most_sixteen_entries():
+    assert len([path for path in (SOURCE / "npgm").iterdir() if path.name != "__pycache__"]) <= 16
+
+
 @pytest.mark.parametrize("place", range(len(ROOMS)), ids=ROOMS)
 def test_rooms_import_the_rooms_before_them(place):
     later = ROOMS[place + 1 :]

@@ -25,8 +25,8 @@ except ModuleNotFoundError as error:
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from npgm import _validate
-from npgm._array import explicit_sharding, resharded, row_norms
+from npgm._common import validate
+from npgm._common.array import explicit_sharding, resharded, row_norms
 from npgm.solvers import Method, Status
 from npgm.solvers.method import chosen
 from npgm.solvers.point import Point, rounding
@@ -88,7 +88,7 @@ def minimize(
         if jnp.shape(lr) != ():
             raise ValueError(f"lr must be a number, not an array of shape {jnp.shape(lr)}; use vmap for several")
         if not isinstance(lr, jax.core.Tracer):
-            _validate.positive("lr", float(lr))
+            validate.positive("lr", float(lr))
         options["lr"] = 1.0
     else:
         lr = None
@@ -101,9 +101,9 @@ def minimize(
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(f"x0 has dtype {jnp.result_type(leaf)}; a real floating-point dtype is needed")
     if not isinstance(maxiter, jax.Array):
-        maxiter = _validate.count("maxiter", maxiter)
+        maxiter = validate.count("maxiter", maxiter)
     if not isinstance(tol, jax.Array):
-        tol = _validate.nonnegative("tol", tol)
+        tol = validate.nonnegative("tol", tol)
     result: Result = _run(fun, solver, x0, args, maxiter, tol, lr)
     return result
 
@@ -143,7 +143,7 @@ def _run(
     method = method.flattened(jnp.shape(leaves[0]) if len(leaves) == 1 else start.shape)
     if lr is not None:
         method = copy.copy(method)
-        _validate.assign(method, lr=lr.astype(start.dtype))
+        validate.assign(method, lr=lr.astype(start.dtype))
     value_and_grad = jax.value_and_grad(lambda x: fun(unravel(x), *args))
 
     def unravel(x: jax.Array) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 import keras
 
-from npgm import _training, _validate
-from npgm._array import Array, joint_norm, promote
+from npgm._common import optimizers, validate
+from npgm._common.array import Array, joint_norm, promote
 from npgm.references import Isotropic, Reference, Spectral, as_reference
 from npgm.references import reference as build
 
@@ -60,11 +60,11 @@ class NPGM(keras.optimizers.Optimizer):  # type: ignore[misc]
         if isinstance(phi, Spectral):
             raise ValueError(f"npgm.keras takes an isotropic or separable reference function, not {phi!r}")
         self.phi = phi if scale is None else phi.with_scale(scale)
-        self.momentum = _validate.fraction("momentum", momentum)
-        self.lr_like = _validate.choice("lr_like", lr_like, _training.LR_LIKE)
+        self.momentum = validate.fraction("momentum", momentum)
+        self.lr_like = validate.choice("lr_like", lr_like, optimizers.LR_LIKE)
         self._factor = 1.0
         if lr_like == "sgd":
-            self._factor = _training.like_sgd(self.phi, self.phi.scale, self.momentum, follows=False)
+            self._factor = optimizers.like_sgd(self.phi, self.phi.scale, self.momentum, follows=False)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Make the momentum of each variable."""

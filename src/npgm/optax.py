@@ -30,8 +30,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from npgm import _training, _validate
-from npgm._array import Array, joint_norm
+from npgm._common import optimizers, validate
+from npgm._common.array import Array, joint_norm
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.references import reference as build
 
@@ -93,15 +93,15 @@ def scale_by_preconditioner(
         >>> optimizer = optax.chain(precondition, optax.scale_by_learning_rate(0.01))
     """
     phi = _built(reference)
-    by_tensor = _validate.choice("scope", scope or _default_scope(phi), SCOPES) == "tensor"
-    automatic = isinstance(scale, str) and _validate.choice("scale", scale, ["auto"]) == "auto"
-    fixed = None if automatic or scale is None else _hyperparameter(_validate.positive, "scale", scale)
-    relative_scale = _hyperparameter(_validate.positive, "relative_scale", relative_scale)
-    scale_decay = _hyperparameter(_validate.fraction, "scale_decay", scale_decay)
+    by_tensor = validate.choice("scope", scope or _default_scope(phi), SCOPES) == "tensor"
+    automatic = isinstance(scale, str) and validate.choice("scale", scale, ["auto"]) == "auto"
+    fixed = None if automatic or scale is None else _hyperparameter(validate.positive, "scale", scale)
+    relative_scale = _hyperparameter(validate.positive, "relative_scale", relative_scale)
+    scale_decay = _hyperparameter(validate.fraction, "scale_decay", scale_decay)
     if adjust is not None:
         if not isinstance(phi, Spectral):
             raise ValueError(f"adjust is for spectral reference functions, not {phi!r}")
-        _validate.choice("adjust", adjust, _training.ADJUSTMENTS)
+        validate.choice("adjust", adjust, optimizers.ADJUSTMENTS)
     if isinstance(fixed, float):
         phi, fixed = phi.with_scale(fixed), None
     elif automatic or fixed is not None:
@@ -182,14 +182,14 @@ def npgm(
             not checked.
     """
     if not callable(learning_rate):
-        learning_rate = _hyperparameter(_validate.nonnegative, "learning_rate", learning_rate)
-    weight_decay = _hyperparameter(_validate.nonnegative, "weight_decay", weight_decay)
+        learning_rate = _hyperparameter(validate.nonnegative, "learning_rate", learning_rate)
+    weight_decay = _hyperparameter(validate.nonnegative, "weight_decay", weight_decay)
     # a part that does nothing keeps its place, so that the structure of the state depends on no number
     decay = average = optax.identity()
     if mask is not None or not _is_zero(weight_decay):
         decay = optax.add_decayed_weights(weight_decay, mask)
     if momentum is not None:
-        momentum = _hyperparameter(_validate.fraction, "momentum", momentum)
+        momentum = _hyperparameter(validate.fraction, "momentum", momentum)
         average = optax.ema(momentum, debias=False, accumulator_dtype=accumulator_dtype)
     if nesterov:
         if momentum is None:
@@ -207,13 +207,13 @@ def npgm(
     )
     parts = [preconditioner]
     parts.insert(
-        1 if _validate.choice("momentum_order", momentum_order, _training.MOMENTUM_ORDERS) == "after" else 0, average
+        1 if validate.choice("momentum_order", momentum_order, optimizers.MOMENTUM_ORDERS) == "after" else 0, average
     )
-    if _validate.choice("lr_like", lr_like, _training.LR_LIKE) == "sgd":
+    if validate.choice("lr_like", lr_like, optimizers.LR_LIKE) == "sgd":
         phi = _built(reference)
         parts.append(
             optax.scale(
-                _training.like_sgd(
+                optimizers.like_sgd(
                     phi,
                     phi.scale if scale is None else scale,
                     0.0 if momentum is None else momentum,
@@ -302,7 +302,7 @@ def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleStat
     all_rms, structure = jax.tree.flatten(rms)
     all_weights = jax.tree.leaves(weight)
     followed = [
-        _training.follow(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
+        optimizers.follow(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
         for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True)
     ]
     new_rms, new_weights, scales = ([values[i] for values in followed] for i in range(3))
@@ -325,7 +325,7 @@ def _terms(phi: Reference, leaf: Array) -> int:
 
 def _adjustment(adjust: str, shape: tuple[int, ...]) -> float:
     inputs, outputs = (1, 1, *shape)[-2:]  # a vector has one input, as the column that it is in npgm.torch
-    return _training.adjustment(adjust, outputs, inputs)
+    return optimizers.adjustment(adjust, outputs, inputs)
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:

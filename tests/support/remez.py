@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.torch.spectral.minimax import RATIOS, Quintic
 
 

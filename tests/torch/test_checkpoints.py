@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 
 import npgm
-from npgm._array import elementwise
+from npgm._common.array import elementwise
 from npgm.kernels import register, registry
 from npgm.torch import IHGD, NPGM, SHGD
 from tensors import flat, loss, parameters, through_file

@@ -148,7 +148,7 @@ void merge(Moments& sum, Moments const& part) {
     }
 }
 
-// What to divide by lest squares overflow, as npgm._array.divisor.
+// What to divide by lest squares overflow, as npgm._common.array.divisor.
 double divisor(double largest) { return largest > 0.0 && std::isfinite(largest) ? largest : 1.0; }
 
 Norm norm_of(Moments const& moments) {

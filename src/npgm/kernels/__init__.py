@@ -17,7 +17,7 @@ the command line find it in `registry`. `FromPrimal` makes a kernel from h and h
 import importlib
 import pkgutil
 
-from npgm._array import elementwise
+from npgm._common.array import elementwise
 from npgm.kernels.base import Kernel, register, registry
 from npgm.kernels.bounded import Artanh, Log, LogCos, LogSquare, Sqrt
 from npgm.kernels.custom import FromDual, FromPrimal

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from npgm._array import Array, Namespace
+from npgm._common.array import Array, Namespace
 
 
 def sign_and_magnitude(xp: Namespace, x: Array) -> tuple[Array, Array]:

@@ -6,8 +6,8 @@ import math
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from npgm._array import Array, Namespace, elementwise
-from npgm._registry import Registry
+from npgm._common.array import Array, Namespace, elementwise
+from npgm._common.registry import Registry
 
 registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")
 """The kernels by name: ``registry[name](**parameters)`` builds one, and every parameter has a default."""

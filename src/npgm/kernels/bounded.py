@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from npgm._array import Array, Namespace, elementwise
+from npgm._common.array import Array, Namespace, elementwise
 from npgm.kernels._formulas import (
     artanh_tail,
     entropy,

@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm._array import Array, Floats, Namespace, elementwise, stop_gradient
+from npgm._common.array import Array, Floats, Namespace, elementwise, stop_gradient
 from npgm.kernels._formulas import outside, sign_and_magnitude, within
 from npgm.kernels.base import Kernel
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npgm._array import Array, Namespace, elementwise
+from npgm._common.array import Array, Namespace, elementwise
 from npgm.kernels._formulas import artanh_tail, exp_tail, hypot1, minus_log1p, sign_and_magnitude, split
 from npgm.kernels.base import Kernel, register
 

@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from npgm import _validate
-from npgm._array import Array, Namespace, elementwise
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, elementwise
 from npgm.kernels._formulas import outside, power, sign_and_magnitude, split, within
 from npgm.kernels.base import Kernel, register
 
@@ -67,7 +67,7 @@ class Power(Kernel):
     p: float = 4.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, p=_validate.positive)
+        validate.fields(self, p=validate.positive)
         if self.p <= 1.0:
             raise ValueError(f"p must be larger than 1, not {self.p!r}")
 
@@ -166,7 +166,7 @@ class Huber(Kernel):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, radius=_validate.positive)
+        validate.fields(self, radius=validate.positive)
 
     @elementwise
     def __call__(self, xp: Namespace, x: Array) -> Array:

@@ -7,8 +7,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from npgm import _validate
-from npgm._array import Array, Namespace, elementwise
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, elementwise
 from npgm.kernels._formulas import horner, outside, power, sign_and_magnitude, split, within
 from npgm.kernels.base import Kernel, register
 
@@ -33,7 +33,7 @@ class Root(Kernel):
     kappa: float = 4.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, kappa=_validate.positive)
+        validate.fields(self, kappa=validate.positive)
         if self.kappa < 1.0:
             raise ValueError(f"kappa must be at least 1, not {self.kappa!r}")
 

@@ -13,7 +13,8 @@ from typing import Annotated, Any
 import typer
 from rich.markdown import Markdown
 
-from npgm import __version__, _validate, kernels, problems, references
+from npgm import __version__, kernels, problems, references
+from npgm._common import validate
 from npgm.lab import bench_command, experiments
 from npgm.lab.certificate import plot as draw_certificate
 from npgm.lab.data import DataError, cache_dir, registry
@@ -238,7 +239,7 @@ def certify(
             except DataError as error:
                 raise ValueError(error) from None
         else:
-            cls: Any = problems.registry[_validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
+            cls: Any = problems.registry[validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
             instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
             if stochastic:
                 if momentum:
@@ -291,7 +292,7 @@ def noise(
     def work() -> list[tuple[float, float, float]]:
         phi = references.reference(reference, scale=scale)
         accepted = [key for key, cls in problems.registry.items() if issubclass(cls, problems.StochasticProblem)]
-        instance: Any = problems.registry[_validate.choice("problem", problem, accepted)]()
+        instance: Any = problems.registry[validate.choice("problem", problem, accepted)]()
         x, dual, variance = certification.noise_conditions(instance, phi, reach)
         if plot is not None:
             figures.noise(x, dual, variance, plot)

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Floats
-from npgm._registry import Registry
+from npgm._common import validate
+from npgm._common.array import Array, Floats
+from npgm._common.registry import Registry
 from npgm.references import Reference, as_reference
 
 registry: Registry[type[Problem]] = Registry("problem", __name__, "npgm.problems")
@@ -83,7 +83,7 @@ class Problem(ABC):
         Raises:
             ValueError: if they are not known for this φ and n.
         """
-        n = self.start.size if n is None else _validate.count("n", n, least=1)
+        n = self.start.size if n is None else validate.count("n", n, least=1)
         if self.dimension not in (None, n):
             raise ValueError(f"{self!r} is a function of {self.dimension} variables, not of {n}")
         return self.constants_on(as_reference(reference), n)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
-from npgm._array import Floats
-from npgm._registry import Registry
+from npgm._common.array import Floats
+from npgm._common.registry import Registry
 from npgm.proximal import Proximable
 
 registry: Registry[type[CompositeProblem]] = Registry("composite problem", __name__, "npgm.composites")

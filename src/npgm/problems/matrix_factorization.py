@@ -11,8 +11,8 @@ import numpy as np
 import scipy.linalg
 import scipy.sparse
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 
 Matrix: TypeAlias = Any
 """A SciPy sparse array or matrix, or a two-dimensional NumPy array."""
@@ -57,10 +57,10 @@ class MatrixFactorization:
             raise ValueError(f"A must be a nonempty matrix, not an array of shape {self.A.shape}")
         if not np.isfinite(entries).all():
             raise ValueError("A must be finite, but holds NaN or infinity")
-        self.rank = _validate.count("rank", rank, least=1)
+        self.rank = validate.count("rank", rank, least=1)
         if rank > min(self.A.shape):
             raise ValueError(f"rank must be at most min{self.A.shape} = {min(self.A.shape)}, not {rank}")
-        self.threads = _validate.count("threads", threads, least=1)
+        self.threads = validate.count("threads", threads, least=1)
         self.squared_norm = float(np.sum(entries**2))
 
     @property

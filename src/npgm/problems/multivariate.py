@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Floats, as_real_array
+from npgm._common import validate
+from npgm._common.array import Array, Floats, as_real_array
 from npgm.kernels import Cosh
 from npgm.problems.base import Constants, Problem, StochasticProblem, register
 from npgm.references import Isotropic, Reference, Separable, as_reference
@@ -36,7 +36,7 @@ class ScaledReference(Problem):
     b: tuple[float, ...] = (1.0, -2.0, 0.5)
 
     def __post_init__(self) -> None:
-        _validate.fields(self, c=_validate.positive)
+        validate.fields(self, c=validate.positive)
         if not self.reference.kernel.full_domain:
             raise ValueError(f"reference must have a full domain, or f is not finite; not {self.reference!r}")
 
@@ -100,7 +100,7 @@ class QuadraticForm(Problem):
     a: tuple[float, ...] = (1.0, 5.0, 20.0)
 
     def __post_init__(self) -> None:
-        if not self.a or min(_validate.positive("a", value) for value in self.a) <= 0.0:
+        if not self.a or min(validate.positive("a", value) for value in self.a) <= 0.0:
             raise ValueError("a must hold at least one value")
 
     def __call__(self, x: Array) -> tuple[Array, Array]:

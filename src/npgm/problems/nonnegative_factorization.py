@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.problems.composite import CompositeProblem, register
 from npgm.problems.matrix_factorization import Matrix, MatrixFactorization
 from npgm.proximal import Nonnegative
@@ -39,7 +39,7 @@ class NonnegativeFactorization(CompositeProblem):
         self.smooth = MatrixFactorization(A, rank)
         if self.smooth.A.min() < 0.0:
             raise ValueError("A must be nonnegative, but has a negative entry")
-        self.seed = _validate.count("seed", seed)
+        self.seed = validate.count("seed", seed)
 
     def __call__(self, x: Floats) -> tuple[Any, Floats]:
         """Return f, a float or of shape (runs,), and ∇f, of the shape of x."""

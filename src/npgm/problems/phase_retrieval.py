@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 
 
 class PhaseRetrieval:
@@ -48,10 +48,10 @@ class PhaseRetrieval:
             noise: the standard deviation of ε_i.
         """
         rng = np.random.default_rng([seed, 0])
-        spread = np.sqrt(_validate.positive("variance", variance))
-        A = rng.normal(0.0, spread, (_validate.count("m", m, least=1), _validate.count("n", n, least=1)))
+        spread = np.sqrt(validate.positive("variance", variance))
+        A = rng.normal(0.0, spread, (validate.count("m", m, least=1), validate.count("n", n, least=1)))
         z = rng.normal(0.0, spread, n)
-        return cls(A, (A @ z) ** 2 + rng.normal(0.0, _validate.nonnegative("noise", noise), m))
+        return cls(A, (A @ z) ** 2 + rng.normal(0.0, validate.nonnegative("noise", noise), m))
 
     def __call__(self, x: Floats) -> tuple[float, Floats]:
         """Return f and ∇f at x of shape (n,)."""
@@ -72,7 +72,7 @@ class PhaseRetrieval:
             size: the measurements in a batch, drawn without replacement.
             seed: the sequence of batches.
         """
-        if _validate.count("size", size, least=1) > len(self.y):
+        if validate.count("size", size, least=1) > len(self.y):
             raise ValueError(f"size must be at most m = {len(self.y)}, not {size}")
         rng = np.random.default_rng([seed, 1])
 

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Floats, Namespace, as_real_array
+from npgm._common import validate
+from npgm._common.array import Array, Floats, Namespace, as_real_array
 from npgm.problems.base import Constants, Problem, register
 from npgm.references import Reference, Separable
 
@@ -172,7 +172,7 @@ class CoshSum(ScalarSum):
 
     def __post_init__(self) -> None:
         factors = self.c if isinstance(self.c, tuple) else (self.c,)
-        if not factors or min(_validate.positive("c", factor) for factor in factors) < 1.0:
+        if not factors or min(validate.positive("c", factor) for factor in factors) < 1.0:
             raise ValueError(f"c must be at least 1, not {self.c!r}")
 
     @property
@@ -277,7 +277,7 @@ class DoubleWell(ScalarSum):
     a: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, a=_validate.positive)
+        validate.fields(self, a=validate.positive)
 
     @property
     def minimiser(self) -> Floats:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.problems.composite import CompositeProblem, register
 from npgm.proximal import L1
 
@@ -35,15 +35,15 @@ class SparseLogisticRegression(CompositeProblem):
     def __init__(
         self, samples: int = 200, features: int = 50, decades: float = 2.0, weight: float = 1e-2, seed: int = 0
     ) -> None:
-        m, n = _validate.count("samples", samples, least=2), _validate.count("features", features, least=1)
+        m, n = validate.count("samples", samples, least=2), validate.count("features", features, least=1)
         rng = np.random.default_rng(seed)
-        scales = 10.0 ** rng.permutation(np.linspace(-0.5, 0.5, n) * _validate.nonnegative("decades", decades))
+        scales = 10.0 ** rng.permutation(np.linspace(-0.5, 0.5, n) * validate.nonnegative("decades", decades))
         truth = np.where(rng.permutation(n) < max(n // 5, 1), rng.standard_normal(n), 0.0)
         rows = rng.standard_normal((m, n))
         self.labels = np.where(rng.random(m) < expit(2.0 * (rows @ truth)), 1.0, -1.0)
         self.A = rows * scales
         largest = float(np.abs(self(np.zeros(n))[1]).max())
-        self.weight = _validate.fraction("weight", weight) * largest
+        self.weight = validate.fraction("weight", weight) * largest
 
     def __call__(self, x: Floats) -> tuple[Any, Floats]:
         """Return f, a float or of shape (runs,), and ∇f, of the shape of x."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
+from npgm._common.array import Array, Axis, Namespace, as_real_array, axes_last, norm, promote
 from npgm.kernels import Quadratic
 from npgm.proximal.roots import positive_root
 from npgm.references import Isotropic, Reference, Separable, Spectral

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import Bounds
 
-from npgm._array import to_numpy
+from npgm._common.array import to_numpy
 from npgm.proximal.entries import Box
 
 

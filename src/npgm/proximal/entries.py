@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Axis, Namespace, promote
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Namespace, promote
 from npgm.proximal.base import Proximable, or_nan, slope
 from npgm.proximal.roots import positive_root
 from npgm.proximal.values import Comparable, Values, nonnegative, spread, values
@@ -31,7 +31,7 @@ class L1(Comparable, Proximable):
     separable = True
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weight=nonnegative)
+        validate.fields(self, weight=nonnegative)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -67,7 +67,7 @@ class ElasticNet(Comparable, Proximable):
     separable = True
 
     def __post_init__(self) -> None:
-        _validate.fields(self, l1=nonnegative, l2=nonnegative)
+        validate.fields(self, l1=nonnegative, l2=nonnegative)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -108,7 +108,7 @@ class Box(Comparable, Proximable):
     indicator = True
 
     def __post_init__(self) -> None:
-        _validate.fields(self, lower=_bound(-math.inf), upper=_bound(math.inf))
+        validate.fields(self, lower=_bound(-math.inf), upper=_bound(math.inf))
         try:
             lower, upper = np.broadcast_arrays(self.lower, self.upper)
         except ValueError:
@@ -169,7 +169,7 @@ class Scalar(Proximable):
         for name in ("function", "derivative"):
             if not callable(getattr(self, name)):
                 raise TypeError(f"{name} must be callable, not {getattr(self, name)!r}")
-        _validate.fields(self, lower=_validate.real, upper=_validate.real)
+        validate.fields(self, lower=validate.real, upper=validate.real)
         if not self.lower < self.upper:
             raise ValueError(f"lower must be below upper, not {self.lower!r} >= {self.upper!r}")
 

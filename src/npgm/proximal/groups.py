@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Axis, Namespace, axes_last, from_host, norm, promote, to_numpy
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Namespace, axes_last, from_host, norm, promote, to_numpy
 from npgm.proximal.base import Proximable, as_vectors, per_point
 from npgm.proximal.values import Comparable, Values, nonnegative, spread
 from npgm.proximal.vectors import shortened, shortened_by_entries
@@ -44,7 +44,7 @@ class GroupL2(Comparable, Proximable):
     groups: Any = None
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weight=nonnegative)
+        validate.fields(self, weight=nonnegative)
         if not isinstance(self.along, int) or self.along >= 0:
             raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
         if self.groups is None:
@@ -53,7 +53,7 @@ class GroupL2(Comparable, Proximable):
             return
         if self.along != -1:
             raise ValueError(f"along must not be given with groups, but is {self.along!r}")
-        _validate.assign(self, groups=_indices(self.groups) if _is_list(self.groups) else _labels(self.groups))
+        validate.assign(self, groups=_indices(self.groups) if _is_list(self.groups) else _labels(self.groups))
         count = len(self._members)
         if not isinstance(self.weight, float) and self.weight.shape != (count,):
             raise ValueError(f"weight has the shape {self.weight.shape}, but there are {count} groups")

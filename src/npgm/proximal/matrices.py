@@ -6,8 +6,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
 
-from npgm import _validate
-from npgm._array import Array, Axis, promote
+from npgm._common import validate
+from npgm._common.array import Array, Axis, promote
 from npgm.proximal.base import Proximable, by_singular_values, indicator, per_point
 from npgm.proximal.entries import L1, Box
 from npgm.proximal.simplex import L1Ball
@@ -55,7 +55,7 @@ class NuclearNorm(SingularValues):
     weight: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weight=_validate.positive)
+        validate.fields(self, weight=validate.positive)
 
     @property
     def of_values(self) -> L1:
@@ -73,7 +73,7 @@ class SpectralBall(SingularValues):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, radius=_validate.positive)
+        validate.fields(self, radius=validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -96,7 +96,7 @@ class NuclearBall(SingularValues):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, radius=_validate.positive)
+        validate.fields(self, radius=validate.positive)
 
     @property
     def of_values(self) -> L1Ball:
@@ -116,7 +116,7 @@ class Rank(SingularValues):
     rank: int = 1
 
     def __post_init__(self) -> None:
-        _validate.fields(self, rank=partial(_validate.count, least=1))
+        validate.fields(self, rank=partial(validate.count, least=1))
 
     @property
     def of_values(self) -> _Largest:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npgm._array import Array, Namespace, holds_somewhere
+from npgm._common.array import Array, Namespace, holds_somewhere
 
 _EVALUATIONS = 100
 """More than a jump over zero takes, where every step is a bisection."""

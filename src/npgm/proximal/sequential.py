@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import isotonic_regression
 
-from npgm import _validate
-from npgm._array import Array, Axis, Floats, Namespace, as_real_array, axes_last, from_host, promote, to_numpy
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Floats, Namespace, as_real_array, axes_last, from_host, promote, to_numpy
 from npgm.proximal.base import Proximable, as_vectors, per_point
 from npgm.proximal.values import Comparable, nonnegative
 
@@ -35,7 +35,7 @@ class TotalVariation(Proximable):
     l1: float = 0.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weight=_validate.nonnegative, l1=_validate.nonnegative)
+        validate.fields(self, weight=validate.nonnegative, l1=validate.nonnegative)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -65,7 +65,7 @@ class SortedL1(Comparable, Proximable):
     weights: Floats
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weights=nonnegative)
+        validate.fields(self, weights=nonnegative)
         if np.ndim(self.weights) != 1:
             raise ValueError(f"weights must have one number for each entry, in one axis, not {self.weights!r}")
         if (np.diff(self.weights) > 0.0).any():

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Array, Axis, Namespace, promote
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Namespace, promote
 from npgm.proximal.base import Proximable, as_vectors, indicator
 from npgm.references import Reference, Separable
 
@@ -39,7 +39,7 @@ class Simplex(_Shifted):
     total: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, total=_validate.positive)
+        validate.fields(self, total=validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -65,7 +65,7 @@ class L1Ball(_Shifted):
     radius: float = 1.0
 
     def __post_init__(self) -> None:
-        _validate.fields(self, radius=_validate.positive)
+        validate.fields(self, radius=validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)

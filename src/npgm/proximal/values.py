@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from npgm._array import Array, Axis, Floats, Namespace, axes_last, from_host, to_numpy
+from npgm._common.array import Array, Axis, Floats, Namespace, axes_last, from_host, to_numpy
 
 Values: TypeAlias = float | Floats
 """One number, or a read-only array of float64 that broadcasts against a point."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npgm import _validate
-from npgm._array import Array, Axis, Namespace, as_real_array, axes_last, norm, one_if_zero, promote
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Namespace, as_real_array, axes_last, norm, one_if_zero, promote
 from npgm.proximal.base import Proximable, indicator, or_nan, slope
 from npgm.proximal.roots import positive_root
 from npgm.references import Isotropic, Reference, Separable
@@ -25,7 +25,7 @@ class L2(Proximable):
     unitary = True
 
     def __post_init__(self) -> None:
-        _validate.fields(self, weight=_validate.positive)
+        validate.fields(self, weight=validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
@@ -75,7 +75,7 @@ class Ball(Proximable):
     indicator = True
 
     def __post_init__(self) -> None:
-        _validate.fields(self, radius=_validate.positive)
+        validate.fields(self, radius=validate.positive)
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
 
-from npgm import _validate, kernels
+from npgm import kernels
+from npgm._common import validate
 from npgm.references.base import Reference
 from npgm.references.blocks import Blocks
 from npgm.references.isotropic import Isotropic
@@ -44,7 +45,7 @@ def reference(name: str, *, scale: float = 1.0, **parameters: float) -> Referenc
         TypeError, ValueError: if the name, the scale or a parameter is not accepted.
     """
     lift, _, key = str(name).partition("-")
-    _validate.choice("reference", name, names(), hint=kernels.registry.hint if lift in lifts else "")
+    validate.choice("reference", name, names(), hint=kernels.registry.hint if lift in lifts else "")
     kernel = kernels.registry[key]
     accepted: list[str] = [field.name for field in fields(kernel)] if is_dataclass(kernel) else []
     if unknown := set(parameters) - set(accepted):

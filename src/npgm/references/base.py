@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from npgm import _validate, kernels
-from npgm._array import Array, Axis
+from npgm import kernels
+from npgm._common import validate
+from npgm._common.array import Array, Axis
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Reference(ABC):
     def __post_init__(self) -> None:
         if not isinstance(self.kernel, kernels.Kernel):
             raise TypeError(f"kernel must be a kernel such as npgm.Cosh(), not {self.kernel!r}")
-        _validate.fields(self, scale=_validate.positive)
+        validate.fields(self, scale=validate.positive)
 
     @property
     def name(self) -> str:

@@ -7,8 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from npgm import _validate, kernels
-from npgm._array import Array, Axis, Namespace, as_real_array, axes_last
+from npgm import kernels
+from npgm._common import validate
+from npgm._common.array import Array, Axis, Namespace, as_real_array, axes_last
 from npgm.references.base import Reference
 
 
@@ -44,8 +45,8 @@ class Blocks(Reference):
             raise TypeError(f"reference must be a reference function, not {self.reference!r}")
         if isinstance(self.shapes, str) or not isinstance(self.shapes, Sequence) or not self.shapes:
             raise TypeError(f"shapes must be a list of at least one shape, not {self.shapes!r}")
-        shapes = tuple(tuple(_validate.count("a length in shapes", n) for n in shape) for shape in self.shapes)
-        _validate.assign(self, shapes=shapes, kernel=self.reference.kernel, scale=self.reference.scale)
+        shapes = tuple(tuple(validate.count("a length in shapes", n) for n in shape) for shape in self.shapes)
+        validate.assign(self, shapes=shapes, kernel=self.reference.kernel, scale=self.reference.scale)
 
     @property
     def name(self) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npgm._array import Array, Axis, Namespace, divide, one_if_zero, promote, saturated_product, scaled_norm
+from npgm._common.array import Array, Axis, Namespace, divide, one_if_zero, promote, saturated_product, scaled_norm
 from npgm.references.base import Reference
 
 

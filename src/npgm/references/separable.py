@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npgm._array import Array, Axis, divide, promote
+from npgm._common.array import Array, Axis, divide, promote
 from npgm.references.base import Reference
 
 

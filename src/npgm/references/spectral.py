@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from npgm._array import (
+from npgm._common.array import (
     Array,
     Axis,
     Namespace,

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from npgm._array import Array, Bools, Floats, norm, to_host
+from npgm._common.array import Array, Bools, Floats, norm, to_host
 from npgm.solvers.iterate import ArrayIterate, rows, unbounded
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from npgm import _validate
-from npgm._array import Array, Namespace
+from npgm._common import validate
+from npgm._common.array import Array, Namespace
 from npgm.solvers.method import Algorithm1, Method
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned
@@ -23,7 +23,7 @@ class HeavyBall(Method):
     momentum: float
 
     def __post_init__(self) -> None:
-        _validate.assign(self, lr=as_lr(self.lr))
+        validate.assign(self, lr=as_lr(self.lr))
 
     @cached_property
     def search(self) -> Search | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm._array import Array, Bools, Floats, Namespace, to_host
+from npgm._common.array import Array, Bools, Floats, Namespace, to_host
 from npgm.references import Isotropic
 from npgm.solvers.iterate import Iterate
 from npgm.solvers.method import Method

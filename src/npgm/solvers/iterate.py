@@ -8,7 +8,7 @@ from typing import Protocol
 import array_api_compat
 import numpy as np
 
-from npgm._array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
+from npgm._common.array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
 from npgm.solvers.method import Method
 from npgm.solvers.objective import NotFiniteError, Objective
 from npgm.solvers.point import Point

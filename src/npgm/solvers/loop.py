@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from npgm import _validate
-from npgm._array import Array, Bools, Floats, to_host
+from npgm._common import validate
+from npgm._common.array import Array, Bools, Floats, to_host
 from npgm.proximal import as_box
 from npgm.references import Isotropic
 from npgm.solvers import native
@@ -121,10 +121,10 @@ def minimize(
     """
     box = None if bounds is None else as_box(bounds, np.shape(x0)[1:] if batch else np.shape(x0))
     solver = chosen(method, options, box)
-    maxiter = _validate.count("maxiter", maxiter)
-    tol = _validate.nonnegative("tol", tol)
-    stationarity_tol = _validate.nonnegative("stationarity_tol", stationarity_tol)
-    deadline = math.inf if maxtime is None else _validate.nonnegative("maxtime", maxtime)
+    maxiter = validate.count("maxiter", maxiter)
+    tol = validate.nonnegative("tol", tol)
+    stationarity_tol = validate.nonnegative("stationarity_tol", stationarity_tol)
+    deadline = math.inf if maxtime is None else validate.nonnegative("maxtime", maxtime)
     objective = Objective(fun, jac, args, x0, batch, box)
     solver = solver.flattened(objective.point_shape)
     call = as_callback(callback, objective)

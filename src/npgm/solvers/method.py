@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
-from npgm import _validate
-from npgm._array import Array, Namespace
-from npgm._registry import Registry
+from npgm._common import validate
+from npgm._common.array import Array, Namespace
+from npgm._common.registry import Registry
 from npgm.kernels import Quadratic
 from npgm.proximal import Box
 from npgm.references import Isotropic, Reference
@@ -50,7 +50,7 @@ class Method(ABC):
     """The stepsize γ, a float; or for some methods a rule, an `npgm.solvers.stepsizes.Stepsize`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", _validate.positive("lr", self.lr))
+        object.__setattr__(self, "lr", validate.positive("lr", self.lr))
 
     @property
     def stationarity_reference(self) -> Reference:
@@ -124,7 +124,7 @@ class Method(ABC):
 
 def build(key: str, options: dict[str, Any]) -> Method:
     """Build the solver ``key``, with errors that name the option at fault and what is accepted."""
-    cls = registry[_validate.choice("method", key, registry, hint=registry.hint)]
+    cls = registry[validate.choice("method", key, registry, hint=registry.hint)]
     accepted = cls.options()
     for name in options:
         if name not in accepted:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from npgm import _native
-from npgm._array import Array, Bools, Floats
+from npgm._common.array import Array, Bools, Floats
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Separable
 from npgm.solvers.iterate import not_finite, unbounded

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import OptimizeResult
 from scipy.optimize._numdiff import approx_derivative  # which has no public name for all schemes
 
-from npgm._array import Array, Floats, as_real_array, to_bools, to_host
+from npgm._common.array import Array, Floats, as_real_array, to_bools, to_host
 from npgm.proximal import Box
 
 Callback = Callable[..., Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, dot, one_if_zero, row_norms
+from npgm._common.array import Array, Namespace, dot, one_if_zero, row_norms
 
 
 class Point(NamedTuple):

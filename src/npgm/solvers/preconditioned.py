@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npgm._array import Array, Floats, Namespace, one_if_zero, to_host
+from npgm._common.array import Array, Floats, Namespace, one_if_zero, to_host
 from npgm.kernels import Quadratic
 from npgm.references import Isotropic, Reference
 from npgm.solvers.point import Point

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from npgm._array import Array, Bools, Namespace, norm, to_bools, to_host
+from npgm._common.array import Array, Bools, Namespace, norm, to_bools, to_host
 from npgm.solvers.iterate import Iterate, rows
 from npgm.solvers.method import Method
 from npgm.solvers.objective import Objective

@@ -13,7 +13,7 @@ import numpy as np
 from array_api_compat import array_namespace
 from scipy.optimize import OptimizeResult, OptimizeWarning
 
-from npgm._array import Array
+from npgm._common.array import Array
 from npgm.solvers.loop import Status, minimize
 from npgm.solvers.method import registry
 from npgm.solvers.objective import NotFiniteError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from npgm._array import Array, Namespace, select
+from npgm._common.array import Array, Namespace, select
 from npgm.references import Reference
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned

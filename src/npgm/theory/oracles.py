@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 
 Hvp = Callable[[Floats], Floats]
 

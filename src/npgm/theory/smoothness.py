@@ -19,8 +19,8 @@ import scipy.linalg
 import scipy.optimize
 import scipy.sparse.linalg
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.references import Reference
 from npgm.theory.certify.rounding import resolution as resolve
 from npgm.theory.flat import on_vectors
@@ -155,8 +155,8 @@ def _largest(
 ) -> Estimate:
     oracle = as_oracle(function)
     points = _points(points)
-    limit = None if max_products is None else _validate.count("max_products", max_products, least=10) // products_each
-    rtol = _validate.positive("rtol", rtol)
+    limit = None if max_products is None else validate.count("max_products", max_products, least=10) // products_each
+    rtol = validate.positive("rtol", rtol)
     n = points.shape[1]
     noise: Floats = np.random.default_rng(seed).standard_normal(n) / n**0.5
     start = noise

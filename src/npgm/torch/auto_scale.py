@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npgm import _training
+from npgm._common import optimizers
 from npgm.references import Spectral
 from npgm.torch import norms
 from npgm.torch.norms import Norm
@@ -94,6 +94,6 @@ def update_rms(
     """Take sizes into the running mean of each vector, if ``keep`` is not False; return its root, (4) with κ = 1."""
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
     mean: Tensor
-    s, w, mean = _training.follow(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
+    s, w, mean = optimizers.follow(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
     torch._foreach_copy_([*rms, *weight], [*s.unbind(), *w.unbind()])
     return mean

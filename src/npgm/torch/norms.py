@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from npgm import _array
+from npgm._common import array
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -32,8 +32,8 @@ class Norm(NamedTuple):
 
 
 def divisor(largest: Tensor) -> Tensor:
-    """See `npgm._array.divisor`."""
-    result: Tensor = _array.divisor(array_api_compat.torch, largest)
+    """See `npgm._common.array.divisor`."""
+    result: Tensor = array.divisor(array_api_compat.torch, largest)
     return result
 
 

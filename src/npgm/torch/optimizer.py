@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiable
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.references import Reference
 from npgm.torch import auto_scale, checks, fused, norms, options, sharding
 from npgm.torch.gather import Gathered, gather
@@ -115,7 +115,7 @@ class NPGM(Optimizer):
             inherited = inherited | {name: value for name, value in options.defaults().items() if name in idle}
             param_group = options.checked(inherited | param_group)
             if isinstance(lr := param_group["lr"], Tensor):
-                _validate.nonnegative("lr", lr.item())
+                validate.nonnegative("lr", lr.item())
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)

@@ -15,7 +15,8 @@ from typing import Any, Literal, NamedTuple, TypedDict
 import torch
 from torch import Tensor
 
-from npgm import _native, _training, _validate
+from npgm import _native
+from npgm._common import optimizers, validate
 from npgm.kernels import registry
 from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
 
@@ -67,7 +68,7 @@ class Rule(NamedTuple):
 
 def _lr(name: str, value: Any) -> float | Tensor:
     if not isinstance(value, Tensor):
-        return _validate.nonnegative(name, value)
+        return validate.nonnegative(name, value)
     if value.numel() != 1:
         raise ValueError(f"Tensor {name} must be 1-element, not of shape {tuple(value.shape)}")
     return value  # which a step does not wait for to read
@@ -92,15 +93,15 @@ def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
 
 
 def _scope(name: str, value: Any) -> str | None:
-    return None if value is None else _validate.choice(name, value, ("global", "group", "tensor"))
+    return None if value is None else validate.choice(name, value, ("global", "group", "tensor"))
 
 
 def _adjustment(name: str, value: Any) -> str | None:
-    return None if value is None else _validate.choice(name, value, _training.ADJUSTMENTS)
+    return None if value is None else validate.choice(name, value, optimizers.ADJUSTMENTS)
 
 
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
-    return lambda name, value: _validate.choice(name, value, choices)
+    return lambda name, value: validate.choice(name, value, choices)
 
 
 def _stored(name: str, value: Any) -> Any:
@@ -121,14 +122,14 @@ class Options:
         without recompilation under `torch.compile`.""",
     )
     lr_like: str = _option(
-        _one_of(*_training.LR_LIKE),
+        _one_of(*optimizers.LR_LIKE),
         """what ``lr`` means: γ of Algorithm 1, with which a step is γ m and ∇φ* has no unit; or ``"sgd"``, γ of
         `torch.optim.SGD`, with which small gradients g make the steps of SGD with that ``lr`` and ``momentum``:
         x ← x - γ λ m / (h*''(0) (1-β)). The numbers of clipping and SGD carry over then, the radius as ``scale``.""",
         default="paper",
     )
     momentum: float = _option(
-        _validate.fraction,
+        validate.fraction,
         """β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.""",
         default=0.0,
     )
@@ -146,9 +147,9 @@ class Options:
         then the same for any multiple of the loss.""",
         default=1.0,
     )
-    relative_scale: float = _option(_validate.positive, """κ > 0 of ``scale="auto"``.""", default=1.0)
+    relative_scale: float = _option(validate.positive, """κ > 0 of ``scale="auto"``.""", default=1.0)
     scale_decay: float = _option(
-        _validate.fraction,
+        validate.fraction,
         """ρ in [0, 1) of ``scale="auto"``, the decay of its running mean; 0 asks the present gradient alone.""",
         default=0.99,
     )
@@ -156,7 +157,7 @@ class Options:
         _stored, """those of the kernel of φ, part of ``reference`` where that is not a name.""", default_factory=dict
     )
     weight_decay: float = _option(
-        _validate.nonnegative,
+        validate.nonnegative,
         """c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the preconditioner.""",
         default=0.0,
     )
@@ -166,7 +167,7 @@ class Options:
         default=False,
     )
     momentum_order: str = _option(
-        _one_of(*_training.MOMENTUM_ORDERS),
+        _one_of(*optimizers.MOMENTUM_ORDERS),
         """whether the momentum averages after the preconditioner, m ← β m + (1-β) ∇φ*(∇f) as in Algorithm 1, or
         ``"before"`` it: m ← β m + (1-β) ∇f, x ← x - γ ∇φ*(m). The norm that an isotropic φ sees is that of m then.
         Normalised momentum is of this form (Cutkosky & Mehta 2020; Hübler et al. 2024).""",
@@ -258,7 +259,7 @@ class Options:
         scope = self.scope or _default_scope(lift)
         multiple = 1.0
         if self.lr_like == "sgd":
-            multiple = _training.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
+            multiple = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -407,7 +408,7 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if automatic and group["differentiable"]:
         raise ValueError("scale='auto' and differentiable do not go together")
     if group["lr_like"] == "sgd":
-        _training.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
+        optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 
@@ -452,6 +453,6 @@ def checked_reference(group: dict[str, Any]) -> Reference:
         raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
     scale = group["scale"]
     if isinstance(scale, str):
-        _validate.choice("scale", scale, ["auto"])
+        validate.choice("scale", scale, ["auto"])
         scale = 1.0
     return reference(group["reference"], scale=scale, **group["kernel_parameters"])

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from npgm import _validate
+from npgm._common import validate
 
 MARGIN = 10.0
 """By what the scales are below the gradients, so that these are well beyond them."""
@@ -86,10 +86,10 @@ def suggest(
     stepsizes = {"sgd_lr": sgd_lr, "adam_lr": adam_lr}
     for name, value in stepsizes.items():
         if value is not None:
-            _validate.positive(name, value)
+            validate.positive(name, value)
     if clip != math.inf:
-        _validate.positive("clip", clip)
-    _validate.fraction("momentum", momentum)
+        validate.positive("clip", clip)
+    validate.fraction("momentum", momentum)
     norm, rms, entries = _measured(model, loss, batches)
     options: dict[str, dict[str, float]] = {}
     beta = {"momentum": momentum} if momentum else {}

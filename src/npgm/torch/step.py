@@ -13,7 +13,7 @@ import array_api_compat.torch
 import torch
 from torch import Tensor
 
-from npgm._array import as_real_array
+from npgm._common.array import as_real_array
 from npgm.references import Isotropic
 from npgm.torch import auto_scale, norms
 from npgm.torch.batch import Batch

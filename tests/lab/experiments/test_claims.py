@@ -245,4 +245,4 @@ def test_every_smoke_preset_decides_nothing():
 )
 def test_a_claim_that_cannot_be_checked_is_refused_at_once(claim, message):
     with pytest.raises((TypeError, ValueError), match=message):
-        claims.validate(claim)
+        claims.verify(claim)

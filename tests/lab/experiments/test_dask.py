@@ -17,7 +17,7 @@ from polars.testing import assert_frame_equal
 
 import commands
 from cluster import cluster, connected
-from npgm import _registry
+from npgm._common import registry
 from npgm.lab import data, experiments
 from npgm.lab.experiments import engines
 from npgm.lab.experiments.solving.experiment import SolvingPreset
@@ -121,9 +121,9 @@ def test_workers_need_not_have_what_a_user_registers(tmp_path, address, monkeypa
         store = experiments.run(mine, "smoke", tmp_path, engine="dask", scheduler=address)
         assert store.missing(mine.runs("smoke")) == []
     finally:
-        for registry, entries in _registry.extensions():
+        for known, entries in registry.extensions():
             for key in entries:
-                del registry[key]
+                del known[key]
         del sys.modules["of_the_user"]
 
 

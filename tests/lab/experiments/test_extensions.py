@@ -14,7 +14,7 @@ import pytest
 import commands
 import npgm
 import processes
-from npgm import _registry
+from npgm._common import registry
 
 PAGE = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
 CODE = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
@@ -103,11 +103,11 @@ def test_the_kernel_is_one(folder):
         np.testing.assert_allclose(
             (kernel.precondition(y + 1e-6) - kernel.precondition(y - 1e-6)) / 2e-6, kernel.curvature(y), rtol=1e-8
         )
-        assert {registry.kind for registry, _ in _registry.extensions()} >= {"kernel", "solver", "problem"}
+        assert {known.kind for known, _ in registry.extensions()} >= {"kernel", "solver", "problem"}
     finally:
-        for registry, entries in _registry.extensions():
+        for known, entries in registry.extensions():
             for key in entries:
-                del registry[key]
+                del known[key]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +130,12 @@ def test_an_entry_point_that_fails_is_a_warning(monkeypatch):
     monkeypatch.setattr(
         "importlib.metadata.entry_points", lambda group: [EntryPoint("broken", "nowhere_at_all", group)]
     )
-    monkeypatch.setattr(_registry, "_all", [])
-    registry = _registry.Registry("thing", __name__, "npgm.things")
+    monkeypatch.setattr(registry, "_all", [])
+    things = registry.Registry("thing", __name__, "npgm.things")
     with pytest.warns(
         RuntimeWarning,
         match=r"the entry point 'broken' of npgm\.things \(nowhere_at_all\) cannot be loaded: ModuleNotFound",
     ):
-        assert "x" not in registry
-    registry["x"] = 1
-    assert dict(registry) == {"x": 1}  # and asks no more
+        assert "x" not in things
+    things["x"] = 1
+    assert dict(things) == {"x": 1}  # and asks no more

@@ -8,7 +8,7 @@ import pkgutil
 from pathlib import Path
 from types import ModuleType
 
-from npgm import _validate
+from npgm._common import validate
 
 
 def names() -> list[str]:
@@ -23,7 +23,7 @@ def load(name: str) -> ModuleType:
         ValueError: if there is none of that name.
         ModuleNotFoundError: if it needs a package that is not installed.
     """
-    return importlib.import_module(f"{__name__}.{_validate.choice('benchmark', name, names()).replace('-', '_')}")
+    return importlib.import_module(f"{__name__}.{validate.choice('benchmark', name, names()).replace('-', '_')}")
 
 
 def summary(name: str) -> str:

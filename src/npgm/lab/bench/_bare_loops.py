@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 
 Function = Callable[[Floats], tuple[float, Floats]]
 Loop = Callable[[Function, Floats, int, float], None]

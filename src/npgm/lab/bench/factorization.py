@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from typer import Option
 
 import npgm
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.bench._shared import Rounds, spread
 from npgm.lab.data import load
 from npgm.lab.data.movielens import rating_matrix

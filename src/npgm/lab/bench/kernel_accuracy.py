@@ -12,7 +12,7 @@ import numpy as np
 from typer import Option
 
 from npgm import _native, kernels
-from npgm._array import Array
+from npgm._common.array import Array
 from npgm.lab.bench import _loops
 
 if TYPE_CHECKING:

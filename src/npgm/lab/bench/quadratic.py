@@ -9,7 +9,7 @@ import scipy.optimize
 from typer import Option
 
 import npgm
-from npgm._array import Floats
+from npgm._common.array import Floats
 
 METHODS: dict[str, dict[str, Any]] = {
     "gd, γ = 1/L": {"method": "gd", "lr": 1.0},

@@ -22,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from typer import Option
 
 import npgm
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.bench import _bare_loops
 from npgm.lab.bench._bare_loops import BETA, TOL, Function, Loop
 from npgm.lab.bench._shared import Rounds, spread

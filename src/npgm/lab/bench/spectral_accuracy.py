@@ -16,7 +16,7 @@ from torch import Tensor
 from typer import Option
 
 import npgm
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.experiments.training.experiment import with_threads
 from npgm.torch.spectral import precondition
 

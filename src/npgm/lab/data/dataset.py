@@ -16,7 +16,7 @@ import numpy as np
 import platformdirs
 import pooch
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.data.package import Package
 from npgm.lab.files import replacing
 
@@ -54,7 +54,7 @@ def load(key: str, folder: str | Path | None = None) -> Arrays:
         ValueError: if the key is unknown.
         DataError: if no source has the data set, with what was tried, or ``folder`` holds none or a damaged one.
     """
-    return registry[_validate.choice("data set", key, registry)].load(folder)
+    return registry[validate.choice("data set", key, registry)].load(folder)
 
 
 class Dataset(ABC):

@@ -13,8 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar
 
-from npgm import _validate
-from npgm._registry import discover
+from npgm._common import validate
+from npgm._common.registry import discover
 from npgm.lab import data
 from npgm.lab.experiments import claims
 from npgm.lab.experiments.spec import Claim, Experiment, MethodSpec
@@ -57,7 +57,7 @@ def load(name: str | Path) -> Experiment:
         if taken is not None and path.resolve() != taken.resolve():
             raise ValueError(f"{path}: there is an experiment {path.stem!r} already; give the file another name")
         return parse(path) if taken else replace(parse(path), file=str(path))
-    return parse(paths[_validate.choice("experiment", name, paths)])
+    return parse(paths[validate.choice("experiment", name, paths)])
 
 
 def _paths() -> dict[str, Path]:
@@ -78,7 +78,7 @@ def parse(path: Path) -> Experiment:
             content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
         for i, claim in enumerate(content["claims"]):
             try:
-                claims.validate(claim)
+                claims.verify(claim)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"claims[{i}]: {error}") from error
         return _make(kind, {**content, "key": path.stem})

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import OptimizeResult
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.lab.experiments.solving import instances
 from npgm.problems import Constants, Problem, StochasticProblem
 from npgm.references import Reference, reference
@@ -139,7 +139,7 @@ def certify_paper(key: str, phi: Reference, *, momentum: float = 0.0, maxiter: i
 
     The stochastic phase retrieval of the paper has no theorem, since its noise is not bounded: this is the whole f.
     """
-    _validate.choice("problem", key, ESTIMATED)
+    validate.choice("problem", key, ESTIMATED)
     arguments: dict[str, Any] = {"momentum": momentum, "maxiter": maxiter}
     if key == "phase-retrieval":
         instance: Any = instances.registry[key](0.5, n=1000, m=300, batch_size=50, threads=1)
@@ -188,7 +188,7 @@ def certify_stochastic(
     start = problem.start
     constants = problem.constants(phi, start.size)
     lr = 1.0 / constants.smoothness if lr is None else lr
-    maxiter, deviation = _validate.count("maxiter", maxiter, least=1), _validate.nonnegative("deviation", deviation)
+    maxiter, deviation = validate.count("maxiter", maxiter, least=1), validate.nonnegative("deviation", deviation)
     minimum, common = problem.minimum(start.size), {"smoothness": constants.smoothness}
 
     def runs(gradient: Any, iterations: int) -> Any:
@@ -239,7 +239,7 @@ def noise_conditions(problem: StochasticProblem, phi: Reference, reach: float = 
     gradients = getattr(problem, "gradients", None)
     if gradients is None:
         raise ValueError(f"{problem.key} does not list the values of its stochastic gradient")
-    x = np.linspace(-_validate.positive("reach", reach), reach, 4001)[:, None]
+    x = np.linspace(-validate.positive("reach", reach), reach, 4001)[:, None]
     full, values = problem(x)[1], np.stack(gradients(x))
     dual = np.mean(phi(phi.precondition(full, axis=-1) - phi.precondition(values, axis=-1), axis=-1), axis=0)
     variance = np.mean(np.sum((values - full) ** 2, axis=-1), axis=0)
@@ -247,10 +247,10 @@ def noise_conditions(problem: StochasticProblem, phi: Reference, reach: float = 
 
 
 def _momentum(method: str, momentum: float | None, phi: Reference) -> float:
-    beta = METHODS[_validate.choice("method", method, METHODS)] if momentum is None else momentum
+    beta = METHODS[validate.choice("method", method, METHODS)] if momentum is None else momentum
     if method != "npgm" and phi != reference("isotropic-quad"):
         raise ValueError(f"method {method!r} has the reference isotropic-quad, not {phi!r}")
-    return _validate.fraction("momentum", beta)
+    return validate.fraction("momentum", beta)
 
 
 def _largest(constants: Constants, momentum: float) -> float:
@@ -278,7 +278,7 @@ def _run(
         lr=lr,
         momentum=momentum,
         reference=phi,
-        maxiter=_validate.count("maxiter", maxiter, least=1),
+        maxiter=validate.count("maxiter", maxiter, least=1),
         tol=0.0,
         history=True,
         callback=lambda x: points.append(x),

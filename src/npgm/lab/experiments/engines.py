@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import cloudpickle
 from joblib import Parallel, cpu_count, delayed
 
-from npgm import _registry, _validate
+from npgm._common import registry, validate
 from npgm.lab import data
 from npgm.lab.experiments import ranks
 from npgm.lab.experiments.spec import Experiment, Resources, Run
@@ -109,11 +109,11 @@ def open_engine(
         ValueError, TypeError: if they are not accepted, or do not go together.
         OSError: if the scheduler does not answer.
     """
-    _validate.choice("engine", name, ("dask", "local"))
+    validate.choice("engine", name, ("dask", "local"))
     if jobs != -1:
-        _validate.count("jobs", jobs, least=1)
+        validate.count("jobs", jobs, least=1)
     if parallel is not None:
-        _validate.choice("parallel", parallel, PARALLEL)
+        validate.choice("parallel", parallel, PARALLEL)
         if not ranks.launched():
             raise ValueError(f"parallel={parallel!r} is for several ranks: start them by torchrun -m npgm ...")
     if name == "dask":
@@ -183,7 +183,7 @@ def _packed(*, by_value: bool) -> bytes:
     Args:
         by_value: with the code, so that those who read it need not have the modules.
     """
-    found = _registry.extensions()
+    found = registry.extensions()
     names = {entry.__module__ for _, entries in found for entry in entries.values()} if by_value else set()
     modules = [sys.modules[name] for name in names - {"__main__"} if name in sys.modules]
     for module in modules:
@@ -198,7 +198,7 @@ def _packed(*, by_value: bool) -> bytes:
 
 def _extended(extensions: bytes, function: Function[R], unit: list[Run], resources: Resources) -> R:
     """Make a call where the registries hold what they hold in the process that asks for it."""
-    _registry.extend(pickle.loads(extensions))
+    registry.extend(pickle.loads(extensions))
     return function(unit, resources)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.kernels import registry
 from npgm.lab.experiments.solving.experiment import SolvingExperiment, solver
 from npgm.lab.experiments.spec import Experiment

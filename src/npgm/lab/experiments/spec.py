@@ -18,8 +18,8 @@ from typing import Any, ClassVar, Self
 
 import polars as pl
 
-from npgm import _validate
-from npgm._registry import modules
+from npgm._common import validate
+from npgm._common.registry import modules
 from npgm.references import Blocks, reference
 
 Setting = dict[str, Any]
@@ -41,7 +41,7 @@ class MethodSpec:
     """Whether tuning searches the stepsize alone, and leaves λ or the radius of clipping as it is."""
 
     def __post_init__(self) -> None:
-        _validate.choice("role", self.role, ("compared", "check"))
+        validate.choice("role", self.role, ("compared", "check"))
         self.arguments()
 
     def arguments(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Preset:
 
     def __post_init__(self) -> None:
         for number in self.starts:
-            _validate.count("starts", number, least=1)
+            validate.count("starts", number, least=1)
 
 
 @dataclass(frozen=True)
@@ -200,11 +200,11 @@ class Experiment(ABC):
     """The steps that figures of the curvature show apart; 0 if none is measured."""
 
     def __post_init__(self) -> None:
-        _validate.positive("converged_below", self.converged_below)
+        validate.positive("converged_below", self.converged_below)
         for mark in self.marks:
-            _validate.count("marks", mark, least=1)
+            validate.count("marks", mark, least=1)
         for quantity in (self.measure, *self.quantities):
-            _validate.choice("quantity", quantity, self.symbols)
+            validate.choice("quantity", quantity, self.symbols)
         for i, method in enumerate(self.methods):
             try:
                 self.update(method)
@@ -215,9 +215,9 @@ class Experiment(ABC):
             raise ValueError(f"the labels of the methods must differ, but are {', '.join(labels)}")
         for claim in self.claims:
             for label in filter(None, (claim.method, claim.other)):
-                _validate.choice("method of a claim", label, labels)
+                validate.choice("method of a claim", label, labels)
         for name, words in self.readings.items():
-            _validate.choice("setting", name, self.settings)
+            validate.choice("setting", name, self.settings)
             if len(words) != len(self.settings[name]):
                 raise ValueError(f"readings.{name} must have {len(self.settings[name])} entries, one for each value")
         for name, preset in self.presets.items():
@@ -330,16 +330,16 @@ class Experiment(ABC):
 
     def preset(self, name: str) -> Any:
         """Return a preset by name."""
-        return self.presets[_validate.choice("preset", name, self.presets)]
+        return self.presets[validate.choice("preset", name, self.presets)]
 
     def runs(self, preset: str, methods: Sequence[str] | None = None, seeds: int | None = None) -> list[Run]:
         """Return the runs of a preset: all, or those of the methods of some labels, or of the first ``seeds`` seeds."""
         chosen = self.preset(preset)
         labels = [method.label for method in self.methods]
         for label in methods or ():
-            _validate.choice("method", label, labels)
+            validate.choice("method", label, labels)
         if seeds is not None:
-            _validate.count("seeds", seeds, least=1)
+            validate.count("seeds", seeds, least=1)
         return [
             self.run(chosen, setting, method, seed)
             for setting, starts in zip(self.grid(), chosen.starts, strict=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from npgm import _validate
+from npgm._common import validate
 
 
 class Layer(nn.Module):
@@ -54,7 +54,7 @@ class GPT(nn.Module):
         super().__init__()
         sizes = {"classes": classes, "layers": layers, "width": width, "heads": heads, "length": length}
         for name, size in sizes.items():
-            _validate.count(name, size, least=1)
+            validate.count(name, size, least=1)
         if width % heads:
             raise ValueError(f"heads must divide the width {width}, and {heads} do not")
         self.embedding = nn.Embedding(classes, width)

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from npgm import _validate
+from npgm._common import validate
 
 
 class MLP(nn.Sequential):
@@ -28,7 +28,7 @@ class MLP(nn.Sequential):
     def __init__(self, classes: int = 10, widths: Sequence[int] = (784, 512, 256)) -> None:
         layers: list[nn.Module] = [nn.Flatten()]
         for width in (*widths, classes):
-            _validate.count("classes and widths", width, least=1)
+            validate.count("classes and widths", width, least=1)
         for inputs, outputs in pairwise((*widths, classes)):
             layers += [nn.Linear(inputs, outputs), nn.ReLU()]
         super().__init__(*layers[:-2])

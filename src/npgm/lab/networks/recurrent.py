@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from npgm import _validate
+from npgm._common import validate
 
 
 class RNN(nn.Module):
@@ -26,7 +26,7 @@ class RNN(nn.Module):
     def __init__(self, classes: int = 84, embedding: int = 64, hidden: int = 256) -> None:
         super().__init__()
         for name, size in (("classes", classes), ("embedding", embedding), ("hidden", hidden)):
-            _validate.count(name, size, least=1)
+            validate.count(name, size, least=1)
         self.hidden = hidden
         self.embedding = nn.Embedding(classes, embedding)
         self.input = nn.Linear(embedding, self.gates * hidden)

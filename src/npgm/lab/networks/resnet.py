@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from npgm import _validate
+from npgm._common import validate
 
 _WIDTHS = (64, 128, 256, 512)
 
@@ -46,8 +46,8 @@ class ResNet(nn.Sequential):
     def __init__(
         self, depths: Sequence[int], classes: int = 10, stem: str = "cifar", widths: Sequence[int] = _WIDTHS
     ) -> None:
-        _validate.count("classes", classes, least=1)
-        if _validate.choice("stem", stem, ("cifar", "imagenet")) == "cifar":
+        validate.count("classes", classes, least=1)
+        if validate.choice("stem", stem, ("cifar", "imagenet")) == "cifar":
             layers = [*_convolution(3, widths[0], 3, 1), nn.ReLU(inplace=True)]
         else:
             layers = [*_convolution(3, widths[0], 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1)]
@@ -79,8 +79,8 @@ def resnet_cifar(classes: int = 10, blocks: int = 3, width: int = 16) -> ResNet:
     It is ResNet-20 for three blocks and 16 channels in the first stage. Shortcuts where the shape changes are 1×1
     convolutions, as in the larger networks.
     """
-    _validate.count("blocks", blocks, least=1)
-    _validate.count("width", width, least=1)
+    validate.count("blocks", blocks, least=1)
+    validate.count("width", width, least=1)
     return ResNet((blocks,) * 3, classes, "cifar", (width, 2 * width, 4 * width))
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm._common.array import Array, Namespace, one_if_zero, row_norms
 from npgm.solvers.method import Method, register
 from npgm.solvers.point import Point
 

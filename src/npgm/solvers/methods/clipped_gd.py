@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npgm import _validate
-from npgm._array import Array, Namespace, row_norms
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, row_norms
 from npgm.kernels import Huber
 from npgm.references import Isotropic, Reference
 from npgm.solvers.method import Algorithm1, Method, register
@@ -37,8 +37,8 @@ class ClippedGD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.fields(self, max_step=_validate.positive, momentum=_validate.fraction)
-        _validate.assign(self, nu=_validate.fraction("nu", self.nu, closed=True))
+        validate.fields(self, max_step=validate.positive, momentum=validate.fraction)
+        validate.assign(self, nu=validate.fraction("nu", self.nu, closed=True))
 
     @property
     def as_npgm(self) -> Algorithm1 | None:

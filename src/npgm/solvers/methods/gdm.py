@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.solvers.heavy_ball import HeavyBall
 from npgm.solvers.method import register
 
@@ -28,4 +28,4 @@ class GDM(HeavyBall):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.fields(self, momentum=_validate.fraction)
+        validate.fields(self, momentum=validate.fraction)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, dot
+from npgm._common.array import Array, Namespace, dot
 from npgm.solvers.method import Method, register
 from npgm.solvers.point import Point
 

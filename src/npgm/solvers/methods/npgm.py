@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from npgm import _validate
-from npgm._array import Array, Namespace
+from npgm._common import validate
+from npgm._common.array import Array, Namespace
 from npgm.kernels import Cosh, Quadratic
 from npgm.references import Isotropic, Reference, as_reference
 from npgm.solvers.heavy_ball import HeavyBall
@@ -52,12 +52,12 @@ class NPGM(HeavyBall):
         follows = isinstance(self.lr, EdgeOfStability)
         reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=follows)
         momentum = suited_momentum(self.momentum, self.lr)
-        _validate.assign(self, momentum=momentum, reference=reference, scale=scale)
-        _validate.choice("momentum_order", self.momentum_order, ("after", "before"))
+        validate.assign(self, momentum=momentum, reference=reference, scale=scale)
+        validate.choice("momentum_order", self.momentum_order, ("after", "before"))
         if self.momentum_order == "before" and not isinstance(self.lr, float):
             raise ValueError(f"momentum_order='before' needs a number for lr, not {self.lr!r}")
         if self.momentum_order == "before":
-            _validate.assign(self, update="m ← β m + (1-β) ∇f(x);  x ← x - γ ∇φ*(m)")
+            validate.assign(self, update="m ← β m + (1-β) ∇f(x);  x ← x - γ ∇φ*(m)")
 
     @property
     def stationarity_reference(self) -> Reference:
@@ -86,7 +86,7 @@ def suited_momentum(momentum: float | None, lr: float | Stepsize) -> float:
         TypeError, ValueError: if it is not in [0, 1).
     """
     usual = lr.usual_momentum if isinstance(lr, Stepsize) else 0.0
-    return _validate.fraction("momentum", usual if momentum is None else momentum)
+    return validate.fraction("momentum", usual if momentum is None else momentum)
 
 
 def chosen_reference(
@@ -106,5 +106,5 @@ def chosen_reference(
     if scale is None:
         return phi, "auto" if follows and phi.scale == 1.0 else None
     if isinstance(scale, str):
-        return phi.with_scale(1.0), _validate.choice("scale", scale, ("auto",))
+        return phi.with_scale(1.0), validate.choice("scale", scale, ("auto",))
     return phi.with_scale(scale), scale

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
-from npgm import _validate
-from npgm._array import Array, Namespace, select, to_host
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, select, to_host
 from npgm.kernels import Cosh
 from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable
@@ -80,21 +80,21 @@ class Proximal(Method):
             raise TypeError(
                 f"prox must be a function of npgm.proximal such as npgm.proximal.L1(0.1), not {self.prox!r}"
             )
-        _validate.assign(self, lr=as_lr(self.lr))
-        _validate.assign(self, momentum=suited_momentum(self.momentum, self.lr))
+        validate.assign(self, lr=as_lr(self.lr))
+        validate.assign(self, momentum=suited_momentum(self.momentum, self.lr))
         if self.momentum and isinstance(self.lr, Backtracking):
             raise ValueError(f"lr='backtracking' with prox needs momentum=0, not {self.momentum!r}")
         usual = Separable(Cosh()) if self.prox.separable else Isotropic(Cosh())
         follows = isinstance(self.lr, Stepsize)
         reference, scale = chosen_reference(self.reference, self.scale, usual, follows=follows)
-        _validate.assign(self, reference=reference, scale=scale)
+        validate.assign(self, reference=reference, scale=scale)
         kernel = self.reference.kernel
         if not (kernel.full_domain or kernel.strongly_convex_c2):
             raise ValueError(f"reference must not clip, as ∇φ* has to tell gradients apart; not {self.reference!r}")
 
     def flattened(self, shape: tuple[int, ...]) -> Proximal:
         method = copy.copy(self)
-        _validate.assign(method, shape=shape)
+        validate.assign(method, shape=shape)
         return method
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm._common.array import Array, Namespace, one_if_zero, row_norms
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes.base import Stepsize, register

@@ -6,9 +6,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from npgm import _validate
-from npgm._array import Array, Namespace
-from npgm._registry import Registry
+from npgm._common import validate
+from npgm._common.array import Array, Namespace
+from npgm._common.registry import Registry
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned
 
@@ -64,5 +64,5 @@ def as_lr(value: Any) -> float | Stepsize:
     if isinstance(value, Stepsize):
         return value
     if isinstance(value, str):
-        return registry[_validate.choice("lr", value, registry, hint=registry.hint)]()
-    return _validate.positive("lr", value)
+        return registry[validate.choice("lr", value, registry, hint=registry.hint)]()
+    return validate.positive("lr", value)

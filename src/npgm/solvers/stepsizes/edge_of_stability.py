@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm import _validate
-from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, one_if_zero, row_norms
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned
 from npgm.solvers.stepsizes.base import Stepsize, register
@@ -68,10 +68,10 @@ class EdgeOfStability(Stepsize):
     decrease: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "safety", _validate.positive("safety", self.safety))
-        object.__setattr__(self, "discount", _validate.fraction("discount", self.discount, closed=True))
-        object.__setattr__(self, "window", _validate.count("window", self.window, least=1))
-        object.__setattr__(self, "decrease", _validate.fraction("decrease", self.decrease))
+        object.__setattr__(self, "safety", validate.positive("safety", self.safety))
+        object.__setattr__(self, "discount", validate.fraction("discount", self.discount, closed=True))
+        object.__setattr__(self, "window", validate.count("window", self.window, least=1))
+        object.__setattr__(self, "decrease", validate.fraction("decrease", self.decrease))
 
     def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> State:
         if not 0.0 < phi.reference.curvature_at_zero < float("inf"):

@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Bools, Floats
+from npgm._common import validate
+from npgm._common.array import Bools, Floats
 from npgm.references import Isotropic, Reference, as_reference
 
 Provenance = Literal["proved", "derived", "numerical"]
@@ -98,9 +98,9 @@ def strongly_convex(theorem: str, reference: Reference | str) -> tuple[Reference
 
 def numbers(smoothness: float, lr: float, gap: float, iterations: int) -> tuple[float, float, float, Floats]:
     """Return L, γ, D0 and k = 0, ..., K."""
-    L, gamma = _validate.positive("smoothness", smoothness), _validate.positive("lr", lr)
-    k = np.arange(_validate.count("iterations", iterations) + 1, dtype=np.float64)
-    return L, gamma, _validate.nonnegative("gap", gap), k
+    L, gamma = validate.positive("smoothness", smoothness), validate.positive("lr", lr)
+    k = np.arange(validate.count("iterations", iterations) + 1, dtype=np.float64)
+    return L, gamma, validate.nonnegative("gap", gap), k
 
 
 def sequence(name: str, values: Any, *, zero: bool = False) -> Floats:
@@ -120,7 +120,7 @@ def at_most_1_over_l(theorem: str, gamma: float, L: float) -> None:
 
 def below_half(theorem: str, momentum: float, *, zero: bool) -> float:
     """Return β, which must be less than 1/2, and may be 0 if ``zero``."""
-    beta = _validate.fraction("momentum", momentum)
+    beta = validate.fraction("momentum", momentum)
     need(theorem, beta < 0.5, "β < 1/2", f"β = {beta:g}")
     need(theorem, zero or beta > 0.0, "β > 0", "β = 0")
     return beta
@@ -128,7 +128,7 @@ def below_half(theorem: str, momentum: float, *, zero: bool) -> float:
 
 def pl_constant(theorem: str, pl: float, L: float) -> float:
     """Return μ, which is at most L for every PL function."""
-    mu = _validate.positive("pl", pl)
+    mu = validate.positive("pl", pl)
     need(theorem, mu <= L * ONE, "μ <= L, which every PL function satisfies", f"μ = {mu:g} and L = {L:g}")
     return mu
 

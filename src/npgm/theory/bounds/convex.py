@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.references import Isotropic, Reference
 from npgm.theory.bounds.bound import Bound, assumption_1_2, at_most_1_over_l, need, numbers, on_gap, sequence
 
@@ -67,5 +67,5 @@ def convex_isotropic(
     need(name, phi.kernel.nonincreasing_rescaling, "h*'(r)/r nonincreasing", f"{phi.kernel!r} is not so")
     at_most_1_over_l(name, gamma, L)
     weights = phi.kernel.rescaling(norms / phi.scale) / phi.scale
-    values = _validate.nonnegative("distance", distance) ** 2 / (2.0 * gamma * np.cumsum(weights))
+    values = validate.nonnegative("distance", distance) ** 2 / (2.0 * gamma * np.cumsum(weights))
     return on_gap(name, values, D0, "derived")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.kernels import Huber, Log
 from npgm.references import Isotropic, Reference
 from npgm.theory.bounds.bound import (
@@ -90,7 +90,7 @@ def theorem_2_2_variable(
     rises = np.flatnonzero(np.diff(gammas) > gammas[:-1] * (ONE - 1.0))
     found = f"γ rises at step {rises[0] + 1}" if rises.size else ""
     need(name, not (beta and rises.size), "stepsizes that do not increase, with momentum", found)
-    D0 = _validate.nonnegative("gap", gap) + _validate.nonnegative("slack", slack)
+    D0 = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
     values = D0 / ((1.0 - 2.0 * beta) * np.cumsum(gammas))
     return on_stationarity(name, phi, values, "derived", quantity="weighted mean stationarity")
 
@@ -108,10 +108,10 @@ def nonmonotone_descent(*, sigma: float, window: int, gap: float, steps: int, sl
         steps: how many steps were accepted.
         slack: by how much, summed over the steps, the test allowed f to be above its right side.
     """
-    blocks = np.arange(1, _validate.count("steps", steps, least=1) + 1) // _validate.count("window", window, least=1)
-    D0 = _validate.nonnegative("gap", gap) + _validate.nonnegative("slack", slack)
+    blocks = np.arange(1, validate.count("steps", steps, least=1) + 1) // validate.count("window", window, least=1)
+    D0 = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = np.where(blocks > 0, D0 / (_validate.positive("sigma", sigma) * blocks), np.nan)
+        values = np.where(blocks > 0, D0 / (validate.positive("sigma", sigma) * blocks), np.nan)
     return Bound("Nonmonotone descent", "least weighted stationarity", values, "derived", np.isnan(values))
 
 
@@ -172,7 +172,7 @@ def proposition_2_6(l0: float, l1: float) -> tuple[Reference, float]:
     descent inequality (4) holds with L = L1 as well, as the limit of its strict second-order condition; the paper's
     remark prints L < L1 there, and must read L > L1.
     """
-    scale = _validate.positive("l0", l0) / _validate.positive("l1", l1)
+    scale = validate.positive("l0", l0) / validate.positive("l1", l1)
     return Isotropic(Log(), scale=scale), float(l1)
 
 
@@ -187,8 +187,8 @@ def clipping(l0: float, l1: float, threshold: float | None = None) -> tuple[Refe
         l1: L1 > 0.
         threshold: c; by default L0/L1, for which L = 2 L0.
     """
-    l0, l1 = _validate.positive("l0", l0), _validate.positive("l1", l1)
-    c = l0 / l1 if threshold is None else _validate.positive("threshold", threshold)
+    l0, l1 = validate.positive("l0", l0), validate.positive("l1", l1)
+    c = l0 / l1 if threshold is None else validate.positive("threshold", threshold)
     return Isotropic(Huber(c)), l0 + c * l1
 
 
@@ -226,15 +226,15 @@ def theorem_2_7(
     name = "Theorem 2.7, tight" if tight else "Theorem 2.7"
     phi, provenance = strongly_convex(name, reference)
     L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    L = max(L, _validate.positive("lipschitz", lipschitz))
+    L = max(L, validate.positive("lipschitz", lipschitz))
     need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
-    beta = _validate.fraction("momentum", momentum)
+    beta = validate.fraction("momentum", momentum)
     need(name, beta > 0.0, "β > 0", "β = 0")
     largest = (1 - beta) ** 2 / L
     need(name, gamma <= largest * ONE, f"γ <= (1-β)²/L = {largest:g}", f"γ = {gamma:g}")
     coefficient = (beta if tight else 1.0) / (1.0 - beta)
     with np.errstate(divide="ignore", invalid="ignore"):
-        values = (D0 / (beta * gamma) + coefficient * _validate.nonnegative("first", first)) / k
+        values = (D0 / (beta * gamma) + coefficient * validate.nonnegative("first", first)) / k
     values[0] = np.nan
     quantity: Quantity = "mean stationarity from 1"
     if tight:

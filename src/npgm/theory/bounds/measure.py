@@ -7,7 +7,7 @@ import math
 import numpy as np
 import scipy.optimize
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.kernels import Cosh, Power, Quadratic
 from npgm.references import Isotropic, Reference, as_reference
 from npgm.theory.bounds.bound import assumption_1_2
@@ -21,7 +21,7 @@ def gradient_norm(reference: Reference | str, stationarity: float) -> float:
     reference = as_reference(reference)
     if not isinstance(reference, Isotropic):
         raise TypeError(f"reference must be isotropic, not {reference!r}")
-    B = _validate.nonnegative("stationarity", stationarity)
+    B = validate.nonnegative("stationarity", stationarity)
     if reference.kernel == Cosh():
         return math.sqrt(B) * math.sqrt(B + 2.0 * reference.scale)
     if not reference.stationarity_limit > B:
@@ -58,6 +58,6 @@ def example_e_2(radius: float, scale: float = 1.0) -> float:
     c = λ (√(1 + b²) - 1)/b² / λ² with b = radius/λ, so that a function with ½‖∇f‖² >= μ(f - inf f) there satisfies
     Definition 2.3 there with 2cμ. The paper has λ = 1.
     """
-    scale = _validate.positive("scale", scale)
-    b = _validate.positive("radius", radius) / scale
+    scale = validate.positive("scale", scale)
+    b = validate.positive("radius", radius) / scale
     return 1.0 / (scale * (1.0 + math.hypot(1.0, b)))

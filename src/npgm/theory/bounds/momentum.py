@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.references import Isotropic, Reference
 from npgm.theory.bounds.bound import (
     ONE,
@@ -52,8 +52,8 @@ def momentum_before(
     name = "Theorem A"
     phi, _ = strongly_convex(name, reference)
     noise = proposition_3_2(phi, variance)
-    beta, size = _validate.fraction("momentum", momentum), _validate.nonnegative("first", first)
-    ell = _validate.positive("lipschitz", lipschitz)
+    beta, size = validate.fraction("momentum", momentum), validate.nonnegative("first", first)
+    ell = validate.positive("lipschitz", lipschitz)
     _, gamma, D0, k = numbers(ell, lr, gap, iterations)
     mu = phi.kernel.mu
     condition = gamma * ell / phi.mu + (beta * gamma * ell / (phi.scale * (1.0 - beta))) ** 2 / mu
@@ -103,11 +103,11 @@ def momentum_before_bounded(
     phi, _ = strongly_convex(name, reference)
     need(name, phi.radius < np.inf, "dom φ bounded", f"{phi.kernel!r} is finite everywhere")
     L, gamma, D0, k = numbers(lipschitz, lr, gap, iterations)
-    beta, p, r = _validate.fraction("momentum", momentum), _moment(moment), phi.radius
-    sigma = _validate.nonnegative("deviation", deviation) * _validate.positive("ratio", ratio)
+    beta, p, r = validate.fraction("momentum", momentum), _moment(moment), phi.radius
+    sigma = validate.nonnegative("deviation", deviation) * validate.positive("ratio", ratio)
     noise = (1.0 if p == 2.0 else 2.0 ** (1.0 / p)) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
     drift = beta * L * r * gamma / (1.0 - beta)
-    start = D0 / gamma + 2.0 * r * beta * _validate.nonnegative("first", first) / (1.0 - beta)
+    start = D0 / gamma + 2.0 * r * beta * validate.nonnegative("first", first) / (1.0 - beta)
     values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r**2 * gamma
     return Bound(name, "mean conjugate", values, "derived", np.zeros(values.shape, np.bool_))
 
@@ -127,12 +127,12 @@ def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:
         >>> round(lr, 6), round(momentum, 6)
         (0.001, 0.99)
     """
-    K, p = float(_validate.count("iterations", iterations, least=1)), _moment(moment)
+    K, p = float(validate.count("iterations", iterations, least=1)), _moment(moment)
     return K ** -((2.0 * p - 1.0) / (3.0 * p - 2.0)), 1.0 - K ** -(p / (3.0 * p - 2.0))
 
 
 def _moment(moment: float) -> float:
-    p = _validate.positive("moment", moment)
+    p = validate.positive("moment", moment)
     if not 1.0 < p <= 2.0:
         raise ValueError(f"moment must be above 1 and at most 2, not {moment!r}")
     return p
@@ -173,8 +173,8 @@ def momentum_after(
     need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
     two_subhomogeneous(name, phi)
     at_most_1_over_l(name, gamma, L)
-    beta = _validate.fraction("momentum", momentum)
-    tau = beta * gamma * _validate.positive("lipschitz", lipschitz) / (1.0 - beta)
+    beta = validate.fraction("momentum", momentum)
+    tau = beta * gamma * validate.positive("lipschitz", lipschitz) / (1.0 - beta)
     need(name, tau < 1.0, "τ = βγL_p/(1-β) < 1", f"τ = {tau:g}")
-    start = D0 / gamma + beta**2 * _validate.nonnegative("first", first) / (1.0 - beta)
+    start = D0 / gamma + beta**2 * validate.nonnegative("first", first) / (1.0 - beta)
     return on_stationarity(name, phi, start / ((1.0 - tau**2) * (k + 1)), "derived")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.kernels import Cosh, Cubic, Exp, Quadratic, Quartic
 from npgm.references import Blocks, Reference, Separable, Spectral, as_reference, lifts
 from npgm.theory.bounds.bound import (
@@ -37,7 +37,7 @@ def theorem_3_1(
     L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
     full_domain(name, phi)
     at_most_1_over_l(name, gamma, L)
-    values = D0 / (gamma * (k + 1)) + _validate.nonnegative("noise", noise)
+    values = D0 / (gamma * (k + 1)) + validate.nonnegative("noise", noise)
     return on_stationarity(name, phi, values, "proved", "γ > 0 is omitted there; a sum of its proof has a wrong index")
 
 
@@ -64,7 +64,7 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     need(
         name, derived, "the condition (C') of docs/spectral.md, for singular values", f"{phi.kernel!r} is not known to"
     )
-    return _validate.nonnegative("variance", variance) / (2.0 * phi.scale)
+    return validate.nonnegative("variance", variance) / (2.0 * phi.scale)
 
 
 def proposition_3_2_provenance(reference: Reference | str) -> Provenance:
@@ -114,5 +114,5 @@ def theorem_3_5(
     full_domain(name, phi)
     at_most_1_over_l(name, gamma, L)
     mu = pl_constant(name, pl, L)
-    values = (1.0 - min(gamma * mu, 1.0)) ** k * D0 + _validate.nonnegative("noise", noise) / mu
+    values = (1.0 - min(gamma * mu, 1.0)) ** k * D0 + validate.nonnegative("noise", noise) / mu
     return on_gap(name, values, D0, "proved", "γ > 0 is omitted there; γμ <= 1 follows from μ <= L")

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.references import Reference
 from npgm.theory.flat import on_vectors
 
@@ -30,7 +30,7 @@ def descent(function: Function, reference: Reference | str, points: Any, smoothn
     Returns:
         An array of shape (k, 2): from x^j to x^{j+1}, and back.
     """
-    L = _validate.positive("smoothness", smoothness)
+    L = validate.positive("smoothness", smoothness)
     points = np.asarray(points, dtype=np.float64)
     if points.ndim != 2 or points.shape[0] < 2:
         raise ValueError(f"points must have shape (k + 1, n) with k >= 1, not {points.shape}")

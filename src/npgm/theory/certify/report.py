@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.references import Isotropic
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM

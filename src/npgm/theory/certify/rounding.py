@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 
 _ULPS = 64.0
 _DIP = 1e-9
@@ -32,12 +32,12 @@ def resolution(values: Any, minimum: float, *, eps: float = 2.0**-52, given: flo
         ValueError: if f is not finite, or falls below ``minimum`` by more.
     """
     f = np.asarray(values, dtype=np.float64)
-    minimum = _validate.real("minimum", minimum)
+    minimum = validate.real("minimum", minimum)
     if not np.isfinite(f).all():
         k = int(np.argmin(np.isfinite(f).reshape(len(f), -1).all(axis=1)))
         raise ValueError(f"f must be finite along the run, but is not at iteration {k}")
     largest = max(float(np.max(np.abs(f), initial=0.0)), abs(minimum))
-    rho = _ULPS * eps * largest if given is None else _validate.nonnegative("resolution", given)
+    rho = _ULPS * eps * largest if given is None else validate.nonnegative("resolution", given)
     below = float(np.max(minimum - f, initial=0.0))
     if below <= rho:
         return rho

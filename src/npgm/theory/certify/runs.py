@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.references import Isotropic, Reference
 from npgm.solvers import History
 from npgm.theory import bounds

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from npgm._array import Bools, Floats
+from npgm._common.array import Bools, Floats
 from npgm.references import Isotropic
 from npgm.solvers import History
 from npgm.solvers.preconditioned import RELATIVE_SCALE

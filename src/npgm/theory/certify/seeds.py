@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import logsumexp
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.references import Reference
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
@@ -78,8 +78,8 @@ def simulate(
         raise ValueError(f"seeds must be at least one, and differ, not {seeds!r}")
     phi = on_vectors(reference, start.size)
     method = NPGM(lr, reference=phi, momentum=momentum, momentum_order="before")
-    iterations = _validate.count("iterations", iterations)
-    batch = _validate.count("batch", batch, least=1)
+    iterations = validate.count("iterations", iterations)
+    batch = validate.count("batch", batch, least=1)
     records = np.empty((4, iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
         rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from npgm import _training
+from npgm._common import optimizers
 from npgm.references import Spectral
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm, divisor, working_dtype
@@ -79,7 +79,7 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
     view = as_matrix(y, batch.options.matrix_form) if isinstance(phi, Spectral) else y
     u: Tensor = phi.precondition(view)
     if batch.options.adjust is not None:
-        u = u * _training.adjustment(batch.options.adjust, *u.shape[-2:])
+        u = u * optimizers.adjustment(batch.options.adjust, *u.shape[-2:])
     return u.reshape(y.shape)
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from npgm import _training
+from npgm._common import optimizers
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
@@ -70,7 +70,7 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     views = [as_matrix(y, options.matrix_form) for y in ys]
     us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
-        us = [u * _training.adjustment(options.adjust, *u.shape[-2:]) for u in us]
+        us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.kernels import registry
 from npgm.references import Reference, Spectral
 from npgm.torch.fused import is_direct
@@ -47,7 +47,7 @@ def precondition(
     """
     if not isinstance(phi, Spectral):
         raise TypeError(f"phi must be a spectral reference function, not {phi!r}")
-    _validate.choice("method", method, METHODS)
+    validate.choice("method", method, METHODS)
     if method == "products" and not isinstance(phi.kernel, by_products.KERNELS):
         raise ValueError(f"method 'products' is for the kernels sqrt, logx2 and artanh, not {phi.kernel!r}")
     if is_direct():

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.bench.steps.contenders import GROWTH
 from npgm.lab.bench.steps.results import PAIRS, Ratio, Result, Results
 from npgm.lab.style import FAINT, INK, PAPER, STYLES, blank, drawing, save
@@ -22,7 +22,7 @@ _MARKERS = ("o", "s", "^", "D", "v", "P")
 def check_path(path: Path) -> None:
     """Raise a ValueError unless a file's name ends with a format in which a figure can be written."""
     formats = Figure().canvas.get_supported_filetypes()
-    _validate.choice("format of a figure", path.suffix.removeprefix("."), formats)
+    validate.choice("format of a figure", path.suffix.removeprefix("."), formats)
 
 
 @drawing()

@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.bench.steps import figure, tables
 from npgm.lab.bench.steps.cases import DTYPES, PRESETS, SETS, Case, Layout, growing
 from npgm.lab.bench.steps.contenders import COMPILED, GROWTH, LOOP, MOST_COMPILED, SPECTRAL, contenders
@@ -63,17 +63,17 @@ def plan(
     Raises:
         TypeError, ValueError: if an argument is not accepted.
     """
-    chosen = PRESETS[_validate.choice("preset", preset, PRESETS)]
+    chosen = PRESETS[validate.choice("preset", preset, PRESETS)]
     cores = os.cpu_count() or 1
     present = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
-    keys = [*dict.fromkeys(_validate.choice("layout", key, SETS) for key in layouts or chosen.layouts)]
-    dtypes = [*dict.fromkeys(_validate.choice("dtype", dtype, DTYPES) for dtype in dtypes or ("float32", "bfloat16"))]
-    numbers = [*dict.fromkeys(_validate.count("threads", n, least=1) for n in threads or (1, 2)[:cores])]
-    devices = [*dict.fromkeys(_validate.choice("device", device, ("cpu", "cuda")) for device in devices or present)]
+    keys = [*dict.fromkeys(validate.choice("layout", key, SETS) for key in layouts or chosen.layouts)]
+    dtypes = [*dict.fromkeys(validate.choice("dtype", dtype, DTYPES) for dtype in dtypes or ("float32", "bfloat16"))]
+    numbers = [*dict.fromkeys(validate.count("threads", n, least=1) for n in threads or (1, 2)[:cores])]
+    devices = [*dict.fromkeys(validate.choice("device", device, ("cpu", "cuda")) for device in devices or present)]
     if missing := set(devices) - set(present):
         raise ValueError(f"device {missing.pop()!r} is asked for, and torch {torch.__version__} finds none")
-    rounds = _validate.count("rounds", chosen.rounds if rounds is None else rounds, least=1)
-    size = _validate.positive("size", size)
+    rounds = validate.count("rounds", chosen.rounds if rounds is None else rounds, least=1)
+    size = validate.positive("size", size)
     others = tuple(name for name in contenders if name not in SPECTRAL and (chosen.compiled or name != COMPILED))
     where = [
         (dtype, device, n)

@@ -16,8 +16,8 @@ from npgm.lab.experiments.claims.base import (
     each_setting,
     register,
     registry,
-    validate,
+    verify,
 )
 
 __all__ = ["VERDICTS", "Check", "Verdict", "accuracy", "against_all", "combined", "contest", "decide", "each_setting",
-           "losses", "register", "registry", "speed", "stability", "validate"]  # fmt: skip
+           "losses", "register", "registry", "speed", "stability", "verify"]  # fmt: skip

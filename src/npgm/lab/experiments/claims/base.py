@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.experiments.spec import Claim, Experiment, Setting
 from npgm.lab.experiments.summary import at, setting_name
 
@@ -78,9 +78,9 @@ def each_setting(measure: str) -> Callable[[Check], Check]:
     return decorate
 
 
-def validate(claim: Claim) -> None:
+def verify(claim: Claim) -> None:
     """Raise a ValueError or TypeError that names what is wrong, unless the claim's check can be called."""
-    check = registry[_validate.choice("check", claim.check, registry)]
+    check = registry[validate.choice("check", claim.check, registry)]
     try:
         inspect.signature(check).bind(None, claim, None, **claim.options)
     except TypeError as error:
@@ -89,7 +89,7 @@ def validate(claim: Claim) -> None:
 
 def decide(experiment: Experiment, claim: Claim, summary: pl.DataFrame, inconclusive: str = "") -> Verdict:
     """Return the verdict on a claim: undecided if the runs are ``inconclusive``, which says why, or too few."""
-    check = registry[_validate.choice("check", claim.check, registry)]
+    check = registry[validate.choice("check", claim.check, registry)]
     needed = {claim.method, *filter(None, [claim.other])}
     if claim.check in _against_all:
         needed.update(experiment.compared())

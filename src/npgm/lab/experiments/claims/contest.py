@@ -7,7 +7,7 @@ import math
 import numpy as np
 import polars as pl
 
-from npgm._array import Bools, Floats
+from npgm._common.array import Bools, Floats
 from npgm.lab.experiments.claims.base import Verdict, against_all, each_setting, register
 from npgm.lab.experiments.spec import Claim, Experiment
 from npgm.lab.experiments.summary import at

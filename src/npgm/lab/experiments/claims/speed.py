@@ -6,7 +6,7 @@ import math
 
 import polars as pl
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.experiments.claims.base import (
     Verdict,
     against_all,
@@ -128,7 +128,7 @@ def run_time(experiment: Experiment, claim: Claim, summary: pl.DataFrame, *, hou
         hours: the bound.
         of: ``"all"``, ``"method"`` or ``"run"``.
     """
-    _validate.choice("of", of, ("all", "method", "run"))
+    validate.choice("of", of, ("all", "method", "run"))
     runs = summary.with_columns(hours=pl.col("seconds") * pl.col("length") / 3600.0)
     by_method = [at(runs, {}, label)["hours"].to_numpy() for label in experiment.compared()]
     value, what = {

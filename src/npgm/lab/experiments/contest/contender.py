@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import scipy.optimize
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.lab.experiments.contest.problems import ContestProblem
 from npgm.solvers import Status, minimize
 from npgm.solvers.method import build, registry
@@ -111,8 +111,8 @@ def formula(method: str, options: dict[str, Any]) -> str:
     if method == "scipy":
         if set(options) != {"name"}:
             raise ValueError(f"method 'scipy' has the option name, not {', '.join(sorted(options)) or 'none'}")
-        return f"SciPy's {_validate.choice('name', options['name'], SCIPY)}"
-    _validate.choice("method", method, registry)
+        return f"SciPy's {validate.choice('name', options['name'], SCIPY)}"
+    validate.choice("method", method, registry)
     if options.get("scale") == TUNED != options.get("lr"):
         raise ValueError(f"scale = {TUNED!r} needs lr = {TUNED!r}")
     return build(method, {name: 1.0 if value == TUNED else value for name, value in options.items()}).update

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.experiments.contest.contender import SCALES, TRIALS, contend, formula
 from npgm.lab.experiments.contest.problems import SUITES, ContestProblem, suite
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
@@ -27,8 +27,8 @@ class ContestPreset(Preset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.count("evaluations", self.evaluations, least=1)
-        _validate.count("trial", self.trial, least=1)
+        validate.count("evaluations", self.evaluations, least=1)
+        validate.count("trial", self.trial, least=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class ContestExperiment(Experiment):
         if list(self.settings) != ["suite"]:
             raise ValueError(f"a contest has the setting suite alone, not {', '.join(self.settings)}")
         for name in self.settings["suite"]:
-            _validate.choice("suite", name, SUITES)
+            validate.choice("suite", name, SUITES)
         super().__post_init__()
         for preset in self.presets.values():
             for name, number in zip(self.settings["suite"], preset.starts, strict=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.experiments.claims.contest import counts, is_near
 from npgm.lab.experiments.contest.experiment import ContestExperiment
 from npgm.lab.experiments.contest.problems import suite

@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from threadpoolctl import threadpool_limits
 
-from npgm import _validate
-from npgm._array import Floats
+from npgm._common import validate
+from npgm._common.array import Floats
 from npgm.lab.experiments.solving import instances
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
 from npgm.lab.experiments.summary import setting_name
@@ -35,9 +35,9 @@ class SolvingPreset(Preset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.count("maxiter", self.maxiter, least=1)
+        validate.count("maxiter", self.maxiter, least=1)
         if self.sharpness_points is not None:
-            _validate.count("sharpness_points", self.sharpness_points)
+            validate.count("sharpness_points", self.sharpness_points)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,9 +83,9 @@ class SolvingExperiment(Experiment):
     average: ClassVar[str] = "median"
 
     def __post_init__(self) -> None:
-        _validate.choice("problem", self.problem, instances.registry)
-        _validate.count("sharpness_points", self.sharpness_points)
-        _validate.nonnegative("stops_below", self.stops_below)
+        validate.choice("problem", self.problem, instances.registry)
+        validate.count("sharpness_points", self.sharpness_points)
+        validate.nonnegative("stops_below", self.stops_below)
         super().__post_init__()
 
     @property

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse
 
-from npgm._array import Floats
-from npgm._registry import Registry
+from npgm._common.array import Floats
+from npgm._common.registry import Registry
 from npgm.problems import (
     CompositeProblem,
     MatrixFactorization,

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from npgm import _validate
-from npgm._array import Array, Namespace
+from npgm._common import validate
+from npgm._common.array import Array, Namespace
 from npgm.lab.experiments.training import optimizers
 from npgm.solvers.method import Method
 from npgm.solvers.point import Point
@@ -42,7 +42,7 @@ class TorchOptimizer(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.choice("optimizer", self.optimizer, optimizers.registry)
+        validate.choice("optimizer", self.optimizer, optimizers.registry)
         self._build([torch.zeros(1, 1)])
         object.__setattr__(self, "update", optimizers.registry[self.optimizer].update)
 

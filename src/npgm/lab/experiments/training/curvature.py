@@ -11,7 +11,7 @@ import polars as pl
 import torch
 from torch.nn.functional import cross_entropy
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.experiments.spec import MethodSpec, Resources, Run, Setting
 from npgm.lab.experiments.training.experiment import TextExperiment, TextPreset, TrainingRun, trainer_of, with_threads
 from npgm.lab.experiments.training.trainer import Trainer
@@ -37,9 +37,9 @@ class Curvature:
     products: int = 30
 
     def __post_init__(self) -> None:
-        _validate.count("points", self.points, least=1)
-        _validate.count("windows", self.windows, least=1)
-        _validate.count("products", self.products, least=10)
+        validate.count("points", self.points, least=1)
+        validate.count("windows", self.windows, least=1)
+        validate.count("products", self.products, least=10)
         reference(**self.reference)
 
     def steps(self, first: int, last: int) -> set[int]:

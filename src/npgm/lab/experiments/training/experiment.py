@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import polars as pl
 import torch
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab import data
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
 from npgm.lab.experiments.training import checkpoint, optimizers, parallel
@@ -42,7 +42,7 @@ class TrainingPreset(Preset):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.count("basin", self.basin, least=0)
+        validate.count("basin", self.basin, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class TrainingExperiment(Experiment):
     data_parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _validate.choice("data set", self.dataset, data.registry)
+        validate.choice("data set", self.dataset, data.registry)
         super().__post_init__()
 
     def update(self, method: MethodSpec) -> str:

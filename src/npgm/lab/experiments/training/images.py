@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab import data
 from npgm.lab.experiments.training.task import Examples, Training
 
@@ -35,10 +35,10 @@ class ImageTraining(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.choice("preprocessing", self.preprocessing, ("unit", "standardised"))
-        _validate.count("epochs", self.epochs, least=1)
+        validate.choice("preprocessing", self.preprocessing, ("unit", "standardised"))
+        validate.count("epochs", self.epochs, least=1)
         if self.examples is not None:
-            _validate.count("examples", self.examples, least=1)
+            validate.count("examples", self.examples, least=1)
 
     @property
     def rounds(self) -> int:
@@ -83,7 +83,7 @@ class Images(Examples["Order"]):
             if parts[part].ndim == 3:
                 parts[part] = parts[part].unsqueeze(-1)
         pixels = parts["train_images"].flatten(0, -2)
-        if _validate.choice("preprocessing", preprocessing, ("unit", "standardised")) == "standardised":
+        if validate.choice("preprocessing", preprocessing, ("unit", "standardised")) == "standardised":
             shift, scale = pixels.double().mean(0), pixels.double().std(0, correction=0)
         else:
             shift, scale = torch.zeros(pixels.shape[-1]), torch.full(pixels.shape[-1:], 255.0)

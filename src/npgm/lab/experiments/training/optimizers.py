@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.torch import NPGM
 
 
@@ -58,7 +58,7 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
     """
     arguments = dict(arguments)
     clip, rest = arguments.pop("clip", None), arguments.pop("rest", None)
-    entry = registry[_validate.choice("method", name, registry)]
+    entry = registry[validate.choice("method", name, registry)]
     own = {key: value for key, value in parameters.items() if rest is None or _is_hidden_matrix(key, value)}
     built = [entry.build(list(own.values()), **arguments)]
     if rest is not None:
@@ -68,7 +68,7 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
         shared = {"lr": arguments["lr"]} if "lr" in arguments else {}
         built += build(rest["method"], others, {key: v for key, v in {**shared, **rest}.items() if key != "method"})
     if clip is not None:
-        radius = _validate.positive("clip", clip)
+        radius = validate.positive("clip", clip)
         built[0].register_step_pre_hook(partial(_clip, list(parameters.values()), radius))
     return built
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab import networks
 
 Order = TypeVar("Order")
@@ -77,10 +77,10 @@ class Training(ABC):
     compiled: bool = False
 
     def __post_init__(self) -> None:
-        _validate.choice("network", self.network.get("name"), networks.registry)
-        _validate.choice("schedule", self.schedule, ("constant", "cosine"))
-        _validate.choice("precision", self.precision, ("float32", "bfloat16"))
-        _validate.count("batch_size", self.batch_size, least=1)
+        validate.choice("network", self.network.get("name"), networks.registry)
+        validate.choice("schedule", self.schedule, ("constant", "cosine"))
+        validate.choice("precision", self.precision, ("float32", "bfloat16"))
+        validate.count("batch_size", self.batch_size, least=1)
         _check(json.dumps(self.network))
 
     @property

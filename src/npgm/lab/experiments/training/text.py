@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab import data
 from npgm.lab.experiments.training.task import Disturbance, Examples, Training
 
@@ -42,9 +42,9 @@ class TextTraining(Training):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _validate.choice("disturbance", self.disturbance, DISTURBANCES)
+        validate.choice("disturbance", self.disturbance, DISTURBANCES)
         for name in ("length", "steps", "every", "windows"):
-            _validate.count(name, getattr(self, name), least=1)
+            validate.count(name, getattr(self, name), least=1)
         if self.steps % self.every:
             raise ValueError(f"steps must be a multiple of every, {self.every}, and {self.steps} are none")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npgm import _validate
+from npgm._common import validate
 from npgm.lab.experiments import ranks
 from npgm.lab.experiments.runner import complete
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Run, Setting
@@ -104,7 +104,7 @@ def tune(
     """
     if ranks.launched():
         raise ValueError("tuning has no use for the ranks of torchrun: its trials are small; start it without torchrun")
-    _validate.count("trials", trials, least=1)
+    validate.count("trials", trials, least=1)
     runs = experiment.runs(preset, methods or experiment.compared(), seeds)
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]
     store = Store.of(experiment, output)
@@ -300,4 +300,4 @@ def _stepsize(method: MethodSpec) -> float:
         raise ValueError(
             f"method {method.label!r} has no option 'lr' to tune; its options: {', '.join(method.options)}"
         )
-    return _validate.positive(f"lr of method {method.label!r}", method.options["lr"])
+    return validate.positive(f"lr of method {method.label!r}", method.options["lr"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npgm._array import Array, Namespace, dot, one_if_zero, row_norms
+from npgm._common.array import Array, Namespace, dot, one_if_zero, row_norms
 from npgm.solvers.point import Trial
 
 COSINE, DEGREES = 0.8, (3.0, 5.0)

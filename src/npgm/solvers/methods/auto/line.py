@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, one_if_zero, row_norms
+from npgm._common.array import Array, Namespace, one_if_zero, row_norms
 from npgm.solvers.point import Trial
 
 ARMIJO, STEEP = 1e-4, 0.9

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from npgm import _validate
-from npgm._array import Array, Namespace, holds_somewhere, one_if_zero, select
+from npgm._common import validate
+from npgm._common.array import Array, Namespace, holds_somewhere, one_if_zero, select
 from npgm.kernels import Cosh
 from npgm.references import Isotropic, Reference
 from npgm.solvers.method import Method, register
@@ -83,9 +83,9 @@ class Auto(Method):
         if not isinstance(rule, EdgeOfStability):
             raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
         reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=True)
-        memory = self.memory if self.memory is None else _validate.count("memory", self.memory, least=1)
-        _validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
-        _validate.fields(self, momentum=_validate.fraction)
+        memory = self.memory if self.memory is None else validate.count("memory", self.memory, least=1)
+        validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
+        validate.fields(self, momentum=validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
         return replace(self, reference=self.reference.flattened(shape))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._array import Array, Namespace, dot, one_if_zero, row_norms, select
+from npgm._common.array import Array, Namespace, dot, is_jax, one_if_zero, row_norms, select
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 
@@ -102,6 +102,8 @@ class QuasiNewton:
 
 def _times(xp: Namespace, rows: Array, v: Array) -> Array:
     """Return the inner products of v with the rows of a matrix, in each run."""
+    if is_jax(v):  # which does not multiply matrices that a mesh shards over the variables
+        return xp.sum(rows * v[:, None, :], axis=-1)
     return xp.matmul(rows, v[:, :, None])[:, :, 0]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from npgm._array import Array, Floats
+from npgm._common.array import Array, Floats
 
 Function = Callable[[Floats], tuple[float, Floats]]
 

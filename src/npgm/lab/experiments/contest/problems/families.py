@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 from scipy.special import expit
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.experiments.contest.problems.base import Function, of_columns
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npgm._array import Array, Floats
+from npgm._common.array import Array, Floats
 from npgm.lab.experiments.contest.problems import families
 from npgm.lab.experiments.contest.problems.base import ContestProblem, Function, of_residuals
 

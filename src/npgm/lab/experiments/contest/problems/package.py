@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from npgm._array import Floats
+from npgm._common.array import Floats
 from npgm.lab.experiments.contest.problems.base import ContestProblem
 from npgm.problems import MatrixFactorization, PhaseRetrieval, registry
 

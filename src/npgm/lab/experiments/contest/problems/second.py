@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import expit
 
-from npgm._array import Array, Floats
+from npgm._common.array import Array, Floats
 from npgm.lab.experiments.contest.problems import families
 from npgm.lab.experiments.contest.problems.base import ContestProblem, of_columns, of_residuals
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from npgm._array import Array
+from npgm._common.array import Array
 from npgm.references import Reference
 
 MOMENTUM_ORDERS = ("after", "before")

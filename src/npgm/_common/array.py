@@ -121,13 +121,13 @@ def divisor(xp: Namespace, largest: Array) -> Array:
 def _sum_of_squares(xp: Namespace, z: Array, axis: Axis) -> Array:
     if isinstance(axis, int):
         return dot(xp, z, z, axis)
-    if axis is None and not _is_jax(z):
+    if axis is None and not is_jax(z):
         flat = xp.reshape(z, (-1,))
         return xp.reshape(dot(xp, flat, flat), (1,) * z.ndim)
     return xp.sum(z * z, axis=axis, keepdims=True)
 
 
-def _is_jax(x: Array) -> bool:
+def is_jax(x: Array) -> bool:
     """Return whether an array is JAX's; torch's are known without the cache of which torch.compile warns."""
     return not isinstance(x, np.ndarray) and not hasattr(x, "detach") and bool(array_api_compat.is_jax_array(x))
 
@@ -135,7 +135,7 @@ def _is_jax(x: Array) -> bool:
 def dot(xp: Namespace, a: Array, b: Array, axis: int = -1) -> Array:
     """Return the inner products over an axis, which is kept with size 1."""
     # `vecdot` of JAX does not take what is sharded over that axis
-    if _is_jax(a):
+    if is_jax(a):
         return xp.sum(a * b, axis=axis, keepdims=True)
     with full_precision(a):  # no array of products is allocated
         return xp.expand_dims(xp.vecdot(a, b, axis=axis), axis=axis)
@@ -242,7 +242,7 @@ def stop_gradient(x: Array) -> Array:
     """Return ``x`` as a constant of automatic differentiation."""
     if hasattr(x, "detach"):  # torch's
         return x.detach()
-    if _is_jax(x):
+    if is_jax(x):
         import jax  # present, since x is one of its arrays
 
         return jax.lax.stop_gradient(x)
@@ -279,7 +279,7 @@ def unsharded(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array],
 
 def explicit_sharding(x: Array) -> Any:
     """Return how an array of JAX lies on a mesh with explicit axes; None if it does not."""
-    if not _is_jax(x):
+    if not is_jax(x):
         return None
     import jax  # present, since x is one of its arrays
 
