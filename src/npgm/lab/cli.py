@@ -15,13 +15,13 @@ from rich.markdown import Markdown
 
 from npgm import __version__, kernels, problems, references
 from npgm._common import validate
-from npgm.lab import bench_command, experiments
+from npgm.lab import bench_command, experiments, figures
 from npgm.lab.certificate import plot as draw_certificate
 from npgm.lab.data import DataError, cache_dir, registry
 from npgm.lab.data import load as load_data
-from npgm.lab.experiments import certification, figures, ranks, tuning
+from npgm.lab.experiments import certification, ranks, tuning
 from npgm.lab.experiments.certification import ESTIMATED, METHODS, Certified
-from npgm.lab.experiments.report import claim_rows
+from npgm.lab.experiments.report import FIGURES, claim_rows
 from npgm.lab.terminal import complain, console, guarded, new_table, show
 
 app = typer.Typer(
@@ -179,6 +179,22 @@ def report(
                     show(_reported(spec, chosen, store))
         if experiment == "all":
             show(experiments.write_overview(output))
+
+    guarded(work)
+
+
+@app.command("figures")
+def draw_figures(
+    folder: Annotated[Path, typer.Argument(help="A folder of reports.")] = Path("results"),
+) -> None:
+    """Draw the figures of all reports in a folder anew, from their points that are kept beside them."""
+
+    def work() -> None:
+        files = sorted(folder.rglob(FIGURES))
+        if not files:
+            raise FileNotFoundError(f"{folder} holds no {FIGURES}, which a report has beside it")
+        for path in files:
+            show(experiments.draw_figures(path))
 
     guarded(work)
 

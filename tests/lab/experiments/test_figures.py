@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
+from matplotlib.offsetbox import TextArea
 
-from npgm.lab import style
-from npgm.lab.experiments import figures
+from npgm.lab import experiments, figures, plot, style
+from npgm.lab.experiments import convergence
 
 
 def test_styles_differ_and_neighbours_in_both_respects():
@@ -41,7 +42,7 @@ def test_a_figure_is_repeatable_has_a_name_at_each_line_and_exchanges_its_colour
                 ax.plot([0.0, 1.0], [0.0, y], color=color, linestyle=dashes, label=label)
             ax.axhline(0.5)
             style.save(figure, path)
-        return {text.get_text() for text in ax.texts}, path.read_bytes()
+        return {text.get_text() for text in ax.findobj(TextArea)}, path.read_bytes()
 
     names, content = drawn(tmp_path / "a.svg")
     assert names == {"a", "b", "c"}
@@ -59,12 +60,12 @@ def test_a_figure_is_repeatable_has_a_name_at_each_line_and_exchanges_its_colour
 @pytest.mark.parametrize("logarithmic", [False, True])
 def test_long_curves_are_thinned_evenly(logarithmic):
     x = np.arange(1.0, 30001.0)
-    chosen = figures._spread(x, logarithmic=logarithmic)
+    chosen = convergence._spread(x, logarithmic=logarithmic)
     assert (chosen[0], chosen[-1]) == (0, len(x) - 1)
-    assert 200 < len(chosen) <= figures.POINTS
+    assert 100 < len(chosen) <= convergence.POINTS
     steps = np.diff(np.log(x[chosen])) if logarithmic else np.diff(x[chosen])
-    assert steps.max() <= (np.log(2.0) if logarithmic else 76.0)
-    assert figures._spread(x[:3], logarithmic=logarithmic).tolist() == [0, 1, 2]
+    assert steps.max() <= (np.log(2.0) if logarithmic else 152.0)
+    assert convergence._spread(x[:3], logarithmic=logarithmic).tolist() == [0, 1, 2]
 
 
 def axes(scale="linear"):
@@ -75,16 +76,49 @@ def axes(scale="linear"):
 
 @pytest.mark.parametrize(("failed", "cut"), [(1e5, True), (np.nan, False), (2.9, False)])
 def test_losses_of_failed_trainings_do_not_set_the_axis(failed, cut):
-    ax = axes()
-    ax.set_ylim(0.0, 1e5)
-    figures._leave_out_failures(ax, np.array([*np.linspace(2.0, 3.0, 19), failed]))
-    assert ax.get_ylim()[1] == pytest.approx(3.0, abs=0.1) if cut else ax.get_ylim() == (0.0, 1e5)
+    low, high = convergence._without_failures(np.array([*np.linspace(2.0, 3.0, 19), failed]))
+    assert high == pytest.approx(3.0, abs=0.1) if cut else (low, high) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("ends", "top"), [([1.0, 0.5], None), ([np.inf, 0.5], 100.0), ([1e9, 0.5], 1e4), ([np.nan, 0.5], None)]
+)
+def test_runs_that_diverge_do_not_set_the_axis(ends, top):
+    """The last row is of the curve and the upper end of its band."""
+    steady = np.array([[1.0, 1.0], [0.1, 0.2]])
+    diverging = np.array([[1.0, 1.0], [min(ends[0], 1e9) if ends[0] > 1e3 and ends[0] < np.inf else 1.0, ends[0]]])
+    assert convergence._without_divergence([steady, diverging]) == top
+
+
+def test_each_method_has_one_look_and_a_figure_tells_them_apart():
+    for name in experiments.names():
+        labels = experiments.load(name).compared()
+        looks = style.styles(labels)
+        assert len(set(map(str, looks.values()))) == len(labels), name
+        assert all(looks[label] == style.METHODS[label] for label in labels if not label.startswith("λ")), name
+
+
+def test_a_figure_comes_back_from_json(tmp_path):
+    lines = [
+        plot.Line(label="GD", x=[1.0, 2.0], y=plot.numbers([3.0, np.inf]), low=[1.0, 2.0], high=[4.0, 5.0]),
+        plot.Line(label="GD", y=[0.123456], look="level"),
+    ]
+    panel = plot.Panel(lines=lines, title="t", xlabel="x", ylabel="y", yscale="log", xlim=(1.0, None))
+    written = plot.Plot(rows=[[panel, panel]])
+    written.draw(tmp_path / "a.svg")
+    plot.write({"a": written}, tmp_path / "a.json")
+    read = plot.read(tmp_path / "a.json")["a"]
+    assert (read.rows[0][0].xlim, read.rows[0][1].lines[1].y) == ([1, None], [0.1235])
+    read.draw(tmp_path / "b.svg")
+    plot.write({"a": read}, tmp_path / "b.json")
+    assert (tmp_path / "b.json").read_bytes() == (tmp_path / "a.json").read_bytes()
+    assert "GD" in (tmp_path / "b.svg").read_text()
 
 
 def test_axes_of_few_decades_have_ticks_within_them():
     ax = axes("log")
     ax.plot([0.2, 0.9], [1.0, 1e5])
-    figures._label_few_decades(ax)
+    plot._label_few_decades(ax)
     ax.figure.draw_without_rendering()
     low, high = ax.get_xlim()
     shown = [tick.label1.get_text() for tick in ax.xaxis.get_major_ticks() if low <= tick.get_loc() <= high]

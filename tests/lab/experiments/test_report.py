@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from npgm.lab import experiments
-from npgm.lab.experiments.report import over_starts
 from npgm.lab.experiments.solving.experiment import SolvingPreset
+from npgm.lab.experiments.summary import over_starts
 
 
 def small():

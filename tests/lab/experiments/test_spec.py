@@ -41,6 +41,7 @@ def test_the_paper_preset_of_phase_retrieval_is_the_papers():
 
 VALID = """
 title = "t"
+kind = "solving"
 source = "s"
 problem = "movielens-factorization"
 converged_below = 1e-3
@@ -76,6 +77,9 @@ method = "GD"
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nreference = { name = "x" }', r"methods\[0\]: unknown reference 'x'"),
         ('options = { lr = 0.1 }', 'options = { lr = 0.1 }\nrole = "x"', r"methods\[0\]: unknown role 'x'"),
         ('problem = "movielens-factorization"', 'problem = "movielens-factorization"\nmeasure = "x"', "unknown quantity 'x'; accepted: gap, grad_norm"),
+        ('kind = "solving"\n', "", "kind must be a string, one of composite, contest, curvature, .*, not None"),
+        ('"solving"', '"solved"', "unknown kind 'solved'; accepted: composite, contest, curvature, image-training, solving, text-training"),
+        ('"solving"', '"composite"', "an experiment on the problem 'movielens-factorization' is of the kind 'solving', not 'composite'"),
         ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, movielens-nonnegative, phase-retrieval, sparse-logistic"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),

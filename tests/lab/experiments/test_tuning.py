@@ -28,6 +28,7 @@ from npgm.lab.experiments.tuning.tune import SPREAD, spread
 
 TINY = """
 title = "Phase retrieval with few unknowns"
+kind = "solving"
 source = "Nothing"
 problem = "phase-retrieval"
 options = { n = 30, m = 10, batch_size = 3 }
@@ -146,6 +147,7 @@ def quadratics(tmp_path, monkeypatch, curvatures, lr=0.125, maxiter=60):
     path.write_text(
         f"""
 title = "t"
+kind = "solving"
 source = "s"
 problem = "quadratics"
 converged_below = 1e-6

@@ -1,9 +1,4 @@
-"""The experiments: the TOML files of `specs`, of installed packages and of users, read and checked.
-
-What a file names decides the kind of its experiment: a ``problem`` is solved, a ``network`` is trained, on images or on
-a text by what its ``dataset`` is, and there its ``curvature`` may be measured. A ``suite`` among the settings makes a
-contest.
-"""
+"""The experiments: the TOML files of `specs`, of installed packages and of users, read and checked."""
 
 from __future__ import annotations
 
@@ -11,12 +6,12 @@ import tomllib
 from dataclasses import fields, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from npgm._common import validate
 from npgm._common.registry import discover
-from npgm.lab import data
 from npgm.lab.experiments import claims
+from npgm.lab.experiments.kinds import experiment_class
 from npgm.lab.experiments.spec import Claim, Experiment, MethodSpec
 
 SPECS = Path(__file__).with_name("specs")
@@ -70,9 +65,9 @@ def parse(path: Path) -> Experiment:
     """Read an experiment from a TOML file; raises as `load` does."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
-        kind = _kind(content)
+        experiment = experiment_class(content.get("kind"))
         content["presets"] = {
-            name: _make(kind.preset_class, p, f"presets.{name}") for name, p in content.get("presets", {}).items()
+            name: _make(experiment.preset_class, p, f"presets.{name}") for name, p in content.get("presets", {}).items()
         }
         for key, cls in (("methods", MethodSpec), ("claims", Claim)):
             content[key] = [_make(cls, entry, f"{key}[{i}]") for i, entry in enumerate(content.get(key, []))]
@@ -81,31 +76,9 @@ def parse(path: Path) -> Experiment:
                 claims.verify(claim)
             except (TypeError, ValueError) as error:
                 raise ValueError(f"claims[{i}]: {error}") from error
-        return _make(kind, {**content, "key": path.stem})
+        return cast(Experiment, _make(experiment, {**content, "key": path.stem}))
     except (TypeError, ValueError) as error:
         raise ValueError(f"{path.name}: {error}") from error
-
-
-def _kind(content: dict[str, Any]) -> type[Experiment]:
-    if "network" in content:
-        # needs torch, which the other kind does not
-        from npgm.lab.experiments.training.experiment import ImageExperiment, TextExperiment
-
-        if "curvature" in content:
-            from npgm.lab.experiments.training.curvature import CurvatureExperiment
-
-            return CurvatureExperiment
-        of_text = isinstance(data.registry.get(str(content.get("dataset"))), data.Text)
-        return TextExperiment if of_text else ImageExperiment
-    if "suite" in content.get("settings", {}):
-        from npgm.lab.experiments.contest.experiment import ContestExperiment
-
-        return ContestExperiment
-    from npgm.lab.experiments.solving.experiment import CompositeExperiment, SolvingExperiment
-    from npgm.lab.experiments.solving.instances import Composite, registry
-
-    problem = registry.get(str(content.get("problem")))
-    return CompositeExperiment if isinstance(problem, type) and issubclass(problem, Composite) else SolvingExperiment
 
 
 def _make(cls: type[T], content: dict[str, Any], where: str = "") -> T:

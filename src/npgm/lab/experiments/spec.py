@@ -88,6 +88,20 @@ class MethodSpec:
         return [self.method, self.options, self.reference]
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What a history has, and how figures and tables show it."""
+
+    symbol: str
+    form: str = "{:.2g}"
+    """The form of a number in a table."""
+    linear: bool = False
+    """Whether its axis is linear, and not logarithmic."""
+    lowest: float | None = None
+    highest: float | None = None
+    """The values beyond which it means nothing, and is shown as these."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Preset:
     """How much of an experiment is run."""
@@ -153,7 +167,7 @@ class Resources:
 class Experiment(ABC):
     """An experiment, with the presets at which it can be run.
 
-    The kinds of experiments are its subclasses; see `npgm.lab.experiments.catalogue`.
+    The kinds of experiments are its subclasses; see `npgm.lab.experiments.kinds`.
     """
 
     key: str
@@ -161,6 +175,8 @@ class Experiment(ABC):
     file: str | None = None
     """The file that it was read from, if it was not found by its name."""
     title: str
+    kind: str
+    """A name of `npgm.lab.experiments.kinds.KINDS`."""
     source: str = ""
     """The place in the paper; empty if it has no such experiment."""
     measure: str
@@ -183,8 +199,8 @@ class Experiment(ABC):
     of those that are reported; None for the paper's tuning. See `npgm.lab.experiments.tuning.tune`."""
 
     preset_class: ClassVar[type[Preset]]
-    symbols: ClassVar[dict[str, str]]
-    """The quantities of a history that can be shown, with their symbols."""
+    known: ClassVar[dict[str, Quantity]]
+    """The quantities of a history that can be shown."""
     clock: ClassVar[str]
     """What the rows of a history count."""
     starts_are: ClassVar[str]
@@ -196,15 +212,12 @@ class Experiment(ABC):
     data_parallel: ClassVar[bool] = False
     """Whether the ranks of torchrun compute a run together; if not, the first one computes it alone."""
 
-    first_steps: ClassVar[int] = 0
-    """The steps that figures of the curvature show apart; 0 if none is measured."""
-
     def __post_init__(self) -> None:
         validate.positive("converged_below", self.converged_below)
         for mark in self.marks:
             validate.count("marks", mark, least=1)
         for quantity in (self.measure, *self.quantities):
-            validate.choice("quantity", quantity, self.symbols)
+            validate.choice("quantity", quantity, self.known)
         for i, method in enumerate(self.methods):
             try:
                 self.update(method)
@@ -264,6 +277,10 @@ class Experiment(ABC):
     def origin(self) -> str:
         """Where the experiment is from, in words."""
         return f"{self.source} of the paper" if self.source else "Beyond the paper"
+
+    def symbol(self, quantity: str) -> str:
+        """Return the symbol of a quantity."""
+        return self.known[quantity].symbol
 
     def basin(self, preset: str) -> list[Run]:
         """Return runs that show in how wide a range of stepsizes the methods train, none by default."""

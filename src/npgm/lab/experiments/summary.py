@@ -8,14 +8,10 @@ import numpy as np
 import polars as pl
 from scipy.special import stdtrit
 
-from npgm.lab.experiments.spec import Experiment, Setting
+from npgm.lab.experiments.spec import Experiment, Quantity, Setting
 
-LINEAR = frozenset({"test_accuracy", "test_loss", "validation_loss"})
-"""The quantities that are shown on a linear scale, the others on a logarithmic one."""
 EARLIER = {"reached_100": 100.0, "reached_10": 10.0}
 """Columns of a summary as ``reached``, for these multiples of ``converged_below``."""
-_LIMITS = {"gap": (1e-9, None), "test_accuracy": (0.0, 1.0)}
-"""Where curves are cut off: f - min f below the first is rounding, since f itself is of the order of 1e5."""
 _AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
 
 
@@ -23,9 +19,9 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each setting, method and seed.
 
     Columns: the setting's, method, seed, ``reached`` (the first iteration or epoch with the measure <= converged_below,
-    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity, the measure at
-    each of the experiment's marks, as ``at_…``, the last ``sharpness`` that was measured, if that was asked for, the
-    ``length`` in iterations or epochs, and the ``seconds`` of one.
+    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity that was measured,
+    the measure at each of the experiment's marks, as ``at_…``, the ``length`` in iterations or epochs, and the
+    ``seconds`` of one.
     """
     by = [*experiment.settings, "method", "seed"]
     return frame.group_by(by, maintain_order=True).agg(
@@ -34,12 +30,11 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
             for name, times in {"reached": 1.0, **EARLIER}.items()
         ),
         (pl.col("status").last() == "DIVERGED").alias("diverged"),
-        pl.col(*(name for name in experiment.symbols if name in frame.columns)).last(),
+        pl.col(*(name for name in experiment.known if name in frame.columns)).drop_nulls().last(),
         *(
             pl.col(experiment.measure).filter(pl.col("k") == mark).first().alias(f"at_{mark}")
             for mark in experiment.marks
         ),
-        *([pl.col("sharpness").drop_nulls().last()] if "sharpness" in frame.columns else []),
         pl.col("k").last().alias("length"),
         pl.col("seconds").last() / pl.col("k").last(),
     )
@@ -57,10 +52,12 @@ def curve(experiment: Experiment, runs: pl.DataFrame, quantity: str) -> pl.DataF
     by_k = (_level(runs) if is_median else runs).group_by("k", maintain_order=True)
     if is_median:
         points = by_k.agg(pl.col("seconds").median(), middle=value.median(), low=value.min(), high=value.max())
-        return _clipped(points, quantity)
+        return _clipped(points, experiment.known[quantity])
     points = by_k.agg(pl.col("seconds").median(), middle=value.mean(), deviation=value.std(), number=value.len())
     half = half_width(points["deviation"].fill_null(0.0).to_numpy(), points["number"].to_numpy())
-    return _clipped(points.with_columns(low=pl.col("middle") - half, high=pl.col("middle") + half), quantity)
+    return _clipped(
+        points.with_columns(low=pl.col("middle") - half, high=pl.col("middle") + half), experiment.known[quantity]
+    )
 
 
 def _level(runs: pl.DataFrame) -> pl.DataFrame:
@@ -70,9 +67,8 @@ def _level(runs: pl.DataFrame) -> pl.DataFrame:
     return pl.concat([runs, goes_on.join(runs, on=["seed", "k"], how="anti")], how="diagonal")
 
 
-def _clipped(points: pl.DataFrame, quantity: str) -> pl.DataFrame:
-    lowest, highest = _LIMITS.get(quantity, (None, None))
-    return points.with_columns(pl.col("middle", "low", "high").clip(lowest, highest)).sort("k")
+def _clipped(points: pl.DataFrame, known: Quantity) -> pl.DataFrame:
+    return points.with_columns(pl.col("middle", "low", "high").clip(known.lowest, known.highest)).sort("k")
 
 
 def averaged(experiment: Experiment) -> str:
@@ -94,3 +90,24 @@ def at(frame: pl.DataFrame, setting: Setting, method: str | None = None) -> pl.D
 def setting_name(setting: Setting) -> str:
     """Return a setting as text, such as ``rank = 10``; empty where an experiment has one only."""
     return ", ".join(f"{name} = {value}" for name, value in setting.items())
+
+
+def over_starts(experiment: Experiment, quantity: str, values: pl.Series) -> str:
+    """Return a quantity over the starts as text, in the experiment's kind of average."""
+    known = experiment.known[quantity]
+    values = values.clip(known.lowest, known.highest)
+    if experiment.average == "median":
+        return median_and_range(values, known.form)
+    if divergent := (~values.is_finite()).sum():
+        return f"not finite for {divergent} of {len(values)}"
+    mean, deviation = values.to_numpy().mean(), values.std() or 0.0
+    text = known.form.format(mean)
+    return f"{text} ± {known.form.format(half_width(deviation, len(values)))}" if len(values) > 1 else text
+
+
+def median_and_range(values: pl.Series, form: str) -> str:
+    """Return the median of numbers with their range, each in a form, as text."""
+    if values.is_empty():
+        return "–"
+    middle, low, high = (form.format(v) for v in (values.median(), values.min(), values.max()))
+    return f"{middle} [{low}, {high}]" if len(values) > 1 else middle

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from npgm.lab import experiments
-from npgm.lab.experiments.training.curvature import Curvature
+from npgm.lab.experiments.curvature.experiment import Curvature
 from npgm.lab.experiments.training.experiment import TextPreset
 from npgm.lab.experiments.training.text import Text
 from npgm.lab.experiments.training.trainer import Trainer

@@ -188,6 +188,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
         ('name = "mlp"', 'name = "nothing"', "unknown network 'nothing'; accepted: gpt, lstm, mlp, resnet-cifar, resnet18, resnet34, rnn"),
         ("widths", "depths", "unexpected keyword argument 'depths'"),
         ('dataset = "mnist"', 'dataset = "nothing"', "unknown data set 'nothing'; accepted: cifar10"),
+        ('dataset = "mnist"', 'dataset = "shakespeare"', "an experiment of the kind 'image-training' needs images, which 'shakespeare' is not"),
         ("augment", "augmentation", "unexpected keyword argument 'augmentation'"),
         ('["unit", "standardised"]', '["unit", "x"]', "unknown preprocessing 'x'; accepted: standardised, unit"),
         ("epochs = 2\n", "epochs = 0\n", "epochs must be at least 1, not 0"),

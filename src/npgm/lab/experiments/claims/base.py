@@ -69,7 +69,7 @@ def each_setting(measure: str) -> Callable[[Check], Check]:
             )
             what = measure.format(
                 target=target(experiment), starts=experiment.starts_are, clock=experiment.clock,
-                measure=experiment.symbols[experiment.measure],
+                measure=experiment.symbol(experiment.measure),
             )  # fmt: skip
             return Verdict("; ".join(filter(None, (what, *texts))), combined(verdict.holds for verdict in verdicts))
 
@@ -127,7 +127,7 @@ def every(parts: Iterable[bool | None]) -> bool | None:
 
 def target(experiment: Experiment, times: float = 1.0) -> str:
     """Return the experiment's tolerance in words, or a multiple of it."""
-    return f"{experiment.symbols[experiment.measure]} ≤ {times * experiment.converged_below:g}"
+    return f"{experiment.symbol(experiment.measure)} ≤ {times * experiment.converged_below:g}"
 
 
 def median_reached(runs: pl.DataFrame, column: str = "reached") -> float:

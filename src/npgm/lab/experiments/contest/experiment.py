@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from npgm._common import validate
 from npgm.lab.experiments.contest.contender import SCALES, TRIALS, contend, formula
 from npgm.lab.experiments.contest.problems import SUITES, ContestProblem, suite
-from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
+from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Quantity, Resources, Run, Setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +59,7 @@ class ContestExperiment(Experiment):
     quantities: list[str] = field(default_factory=lambda: ["relative_norm"])
 
     preset_class: ClassVar[type[Preset]] = ContestPreset
-    symbols: ClassVar[dict[str, str]] = {"relative_norm": "‖∇f‖/‖∇f(x⁰)‖"}
+    known: ClassVar[dict[str, Quantity]] = {"relative_norm": Quantity("‖∇f‖/‖∇f(x⁰)‖")}
     clock: ClassVar[str] = "evaluation"
     starts_are: ClassVar[str] = "problems"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "scipy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -12,9 +12,10 @@ from npgm._common.array import Floats
 from npgm.lab.experiments.claims.contest import counts, is_near
 from npgm.lab.experiments.contest.experiment import ContestExperiment
 from npgm.lab.experiments.contest.problems import suite
+from npgm.lab.experiments.kind_report import KindReport, Picture, Section
 from npgm.lab.experiments.page import table
 from npgm.lab.experiments.summary import at
-from npgm.lab.style import FAINT, INK, STYLES, Style, blank, drawing, save
+from npgm.lab.plot import Line, Panel, Plot, numbers
 
 CAPTION = "performance profiles: the share of problems that are solved within a ratio of the best one's cost"
 """What `profiles` shows, in words."""
@@ -24,59 +25,71 @@ WIDEST = 64.0
 """The largest ratio that a profile shows."""
 
 
-@drawing()
-def profiles(experiment: ContestExperiment, summary: pl.DataFrame, path: Path) -> None:
-    """Draw, for each suite, the share of problems that a method solves within a ratio of the best one's cost.
+class ContestReport(KindReport):
+    """The report of a contest."""
+
+    def first_picture(self) -> Picture:
+        """Return the performance profiles."""
+        return Picture("profiles", CAPTION, profiles(self.experiment, self.results.summary))
+
+    def sections(self) -> Iterator[Section]:
+        """Yield where the first method loses, the evaluations on each problem, and what tuning took."""
+        experiment, summary = self.experiment, self.results.summary
+        words = (
+            f"The problems on which {experiment.methods[0].label} takes more than {FACTOR:g} times the evaluations of "
+            f"the best method that is compared, and {MORE} more, or fails."
+        )
+        yield Section("Where it loses", (_losses(experiment, summary), words))
+        for setting in experiment.grid():
+            runs = at(summary, setting)
+            if not runs.is_empty():
+                name = setting["suite"]
+                yield Section(f"Evaluations: {name}", (_by_problem(experiment, name, runs), _COUNTED))
+        yield Section("Tuning", (_tuning(experiment, self.results.frame),))
+        yield Section("Problems with a function beside f", (_COMPOSITE,))
+
+
+_COUNTED = (
+    "Evaluations of f and ∇f until the tolerance is reached; – where it is not. Those of a tuned method are of its "
+    "best stepsize on the problem alone."
+)
+_COMPOSITE = (
+    "Their measure is a subgradient of f + g, and none of these methods finds one: they have experiments of their own, "
+    "`npgm reproduce composite`."
+)
+
+
+def profiles(experiment: ContestExperiment, summary: pl.DataFrame) -> Plot:
+    """Return, for each suite, the share of problems that a method solves within a ratio of the best one's cost.
 
     These are the performance profiles of Dolan and Moré (2002), in evaluations and in seconds. The best is that of the
     methods that are compared; the others are thin.
     """
-    grid = experiment.grid()
-    figure = blank(4.4 * len(grid), 6.4)
-    axes = figure.subplots(2, len(grid), squeeze=False, sharey=True)
+    columns = [_profiles(experiment, at(summary, setting), setting["suite"]) for setting in experiment.grid()]
+    rows = [
+        [replace(panel, ylabel="share of problems solved" if panel is row[0] else "") for panel in row]
+        for row in zip(*columns, strict=True)
+    ]
+    return Plot(rows=rows)
+
+
+def _profiles(experiment: ContestExperiment, runs: pl.DataFrame, suite: str) -> list[Panel]:
+    """Return the panels of a suite: of the evaluations, and of the seconds."""
+    panels: list[Panel] = []
     checks = [method.label for method in experiment.methods if method.role == "check"]
-    labels = [*experiment.compared(), *checks]
-    for column, setting in zip(axes.T, grid, strict=True):
-        runs = at(summary, setting)
-        number = runs["seed"].n_unique()
-        column[0].set_title(f"{setting['suite']}, {number} problems")
-        for ax, (unit, costs) in zip(column, _costs(experiment, runs).items(), strict=True):
-            best = np.min([costs[label] for label in experiment.compared() if label in costs], axis=0)
-            thin = (Style(INK, dashes) for dashes in ("-", ":"))
-            for style, label in zip([*STYLES[: len(experiment.compared())], *thin], labels, strict=False):
-                if label in costs:
-                    x, y = _profile(costs[label], best)
-                    (line,) = ax.plot(x, y, color=style.color, linestyle=style.dashes, label=label)
-                    line.set(drawstyle="steps-post", linewidth=0.8 if label in checks else 1.6)
-            ax.set(xlabel=f"{unit}, times the best", xscale="log", xlim=(0.5, WIDEST), ylim=(-0.02, 1.02))
-            ax.set_xscale("log", base=2)
-            ax.xaxis.set_major_formatter("{x:g}")
-            ax.grid(color=FAINT, linewidth=0.6)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("share of problems solved")
-    save(figure, path)
-
-
-def sections(experiment: ContestExperiment, summary: pl.DataFrame, frame: pl.DataFrame) -> Iterator[str]:
-    """Yield where the first method loses, the evaluations on each problem, and what tuning took."""
-    yield "## Where it loses\n\n" + _losses(experiment, summary)
-    yield (
-        f"The problems on which {experiment.methods[0].label} takes more than {FACTOR:g} times the evaluations of the "
-        f"best method that is compared, and {MORE} more, or fails."
-    )
-    for setting in experiment.grid():
-        if not at(summary, setting).is_empty():
-            name = setting["suite"]
-            yield f"## Evaluations: {name}\n\n" + _by_problem(experiment, name, at(summary, setting))
-    yield (
-        "Evaluations of f and ∇f until the tolerance is reached; – where it is not. Those of a tuned method are of its "
-        "best stepsize on the problem alone."
-    )
-    yield "## Tuning\n\n" + _tuning(experiment, frame)
-    yield (
-        "## Problems with a function beside f\n\nTheir measure is a subgradient of f + g, and none of these methods "
-        "finds one: they have experiments of their own, `npgm reproduce composite`."
-    )
+    for unit, costs in _costs(experiment, runs).items():
+        best = np.min([costs[label] for label in experiment.compared() if label in costs], axis=0)
+        lines = []
+        for label in (*experiment.compared(), *checks):
+            if label in costs:
+                x, y = _profile(costs[label], best)
+                look = "thin steps" if label in checks else "steps"
+                lines.append(Line(label=label, x=numbers(x), y=numbers(y), look=look))
+        panels.append(Panel(
+            lines=lines, title=f"{suite}, {runs['seed'].n_unique()} problems" if not panels else "",
+            xlabel=f"{unit}, times the best", xscale="log2", xlim=(0.5, WIDEST), ylim=(-0.02, 1.02),
+        ))  # fmt: skip
+    return panels
 
 
 def _costs(experiment: ContestExperiment, runs: pl.DataFrame) -> dict[str, dict[str, Floats]]:

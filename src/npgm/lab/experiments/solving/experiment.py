@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 from npgm._common import validate
 from npgm._common.array import Floats
 from npgm.lab.experiments.solving import instances
-from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
+from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Quantity, Resources, Run, Setting
 from npgm.lab.experiments.summary import setting_name
 from npgm.proximal import Nonnegative, Proximable
 from npgm.solvers import Status, minimize
@@ -76,14 +76,24 @@ class SolvingExperiment(Experiment):
     """The iterations of a run at which λ_max(∇²f) is measured."""
 
     preset_class: ClassVar[type[Preset]] = SolvingPreset
-    symbols: ClassVar[dict[str, str]] = {"grad_norm": "‖∇f‖", "gap": "f − min f"}
+    # f is of the order of 1e5 in the matrix factorisation: what its difference to min f is below this is rounding
+    known: ClassVar[dict[str, Quantity]] = {
+        "grad_norm": Quantity("‖∇f‖"), "gap": Quantity("f − min f", lowest=1e-9), "sharpness": Quantity("λ_max(∇²f)"),
+    }  # fmt: skip
     clock: ClassVar[str] = "iteration"
     starts_are: ClassVar[str] = "starts"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "scipy")
     average: ClassVar[str] = "median"
+    composite: ClassVar[bool] = False
+    """Whether the problem is f + g."""
 
     def __post_init__(self) -> None:
-        validate.choice("problem", self.problem, instances.registry)
+        built = instances.registry[validate.choice("problem", self.problem, instances.registry)]
+        if (isinstance(built, type) and issubclass(built, instances.Composite)) != self.composite:
+            other = "solving" if self.composite else "composite"
+            raise ValueError(
+                f"an experiment on the problem {self.problem!r} is of the kind {other!r}, not {self.kind!r}"
+            )
         validate.count("sharpness_points", self.sharpness_points)
         validate.nonnegative("stops_below", self.stops_below)
         super().__post_init__()
@@ -108,7 +118,7 @@ class SolvingExperiment(Experiment):
     def scope(self, preset: SolvingPreset) -> str:
         """Return the iterations and the starts in words."""
         starts = ", ".join(f"{n} for {setting_name(s)}" for s, n in zip(self.grid(), preset.starts, strict=True))
-        symbol = self.symbols["grad_norm"]
+        symbol = self.symbol("grad_norm")
         ends = (
             f", which ends at {symbol} ≤ {self.stops_below:g}, where its curves go on level" if self.stops_below else ""
         )
@@ -159,7 +169,8 @@ class CompositeExperiment(SolvingExperiment):
 
     quantities: list[str] = field(default_factory=lambda: ["grad_norm", "fun"])
 
-    symbols: ClassVar[dict[str, str]] = {"grad_norm": "‖v‖", "fun": "f + g"}
+    known: ClassVar[dict[str, Quantity]] = {"grad_norm": Quantity("‖v‖"), "fun": Quantity("f + g")}
+    composite: ClassVar[bool] = True
 
     def update(self, method: MethodSpec) -> str:
         """Return the step of a solver as a formula."""

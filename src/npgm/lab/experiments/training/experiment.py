@@ -17,7 +17,7 @@ import torch
 
 from npgm._common import validate
 from npgm.lab import data
-from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Resources, Run, Setting
+from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Quantity, Resources, Run, Setting
 from npgm.lab.experiments.training import checkpoint, optimizers, parallel
 from npgm.lab.experiments.training.ensemble import stackable
 from npgm.lab.experiments.training.images import ImageTraining
@@ -29,6 +29,8 @@ BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
 INTERVAL = 30.0
 """Seconds between checkpoints."""
+_TRAIN_LOSS = Quantity("training loss", "{:.3g}")
+_TEST_LOSS = Quantity("test loss", "{:.4g}", linear=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,13 +87,18 @@ class TrainingExperiment(Experiment):
     """What the training takes beside the network, the data set, a setting, and a preset."""
 
     training_class: ClassVar[type[Training]]
+    of_text: ClassVar[bool]
+    """Whether the data set is a text, and not images."""
     starts_are: ClassVar[str] = "seeds"
     packages: ClassVar[tuple[str, ...]] = ("numpy", "torch")
     average: ClassVar[str] = "mean"
     data_parallel: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        validate.choice("data set", self.dataset, data.registry)
+        dataset = data.registry[validate.choice("data set", self.dataset, data.registry)]
+        if isinstance(dataset, data.Text) != self.of_text:
+            what = "a text" if self.of_text else "images"
+            raise ValueError(f"an experiment of the kind {self.kind!r} needs {what}, which {self.dataset!r} is not")
         super().__post_init__()
 
     def update(self, method: MethodSpec) -> str:
@@ -203,10 +210,13 @@ class ImageExperiment(TrainingExperiment):
 
     preset_class: ClassVar[type[Preset]] = ImagePreset
     training_class: ClassVar[type[Training]] = ImageTraining
-    symbols: ClassVar[dict[str, str]] = {
-        "train_loss": "training loss", "late_loss": f"loss of the last {LATE} steps", "test_loss": "test loss",
-        "test_accuracy": "test accuracy",
-    }  # fmt: skip
+    of_text: ClassVar[bool] = False
+    known: ClassVar[dict[str, Quantity]] = {
+        "train_loss": _TRAIN_LOSS,
+        "late_loss": Quantity(f"loss of the last {LATE} steps", "{:.3g}"),
+        "test_loss": _TEST_LOSS,
+        "test_accuracy": Quantity("test accuracy", "{:.2%}", linear=True, lowest=0.0, highest=1.0),
+    }
     clock: ClassVar[str] = "epoch"
 
     def ticks(self, trainer: Trainer) -> int:
@@ -223,9 +233,12 @@ class TextExperiment(TrainingExperiment):
 
     preset_class: ClassVar[type[Preset]] = TextPreset
     training_class: ClassVar[type[Training]] = TextTraining
-    symbols: ClassVar[dict[str, str]] = {
-        "train_loss": "training loss", "validation_loss": "validation loss", "test_loss": "test loss",
-    }  # fmt: skip
+    of_text: ClassVar[bool] = True
+    known: ClassVar[dict[str, Quantity]] = {
+        "train_loss": _TRAIN_LOSS,
+        "validation_loss": Quantity("validation loss", "{:.4g}", linear=True),
+        "test_loss": _TEST_LOSS,
+    }
     clock: ClassVar[str] = "iteration"
 
     def ticks(self, trainer: Trainer) -> int:

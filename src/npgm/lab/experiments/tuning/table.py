@@ -13,9 +13,8 @@ import polars as pl
 import tomli_w
 
 from npgm.lab.experiments.page import table
-from npgm.lab.experiments.report import over_starts
 from npgm.lab.experiments.spec import Experiment, Setting
-from npgm.lab.experiments.summary import setting_name
+from npgm.lab.experiments.summary import over_starts, setting_name
 from npgm.lab.experiments.tuning.tune import NEGLIGIBLE, SPREAD, Tuned, spread
 from npgm.lab.files import make_writable, replacing
 
@@ -38,7 +37,7 @@ def write_table(experiment: Experiment, preset: str, output: Path, tuned: Sequen
 
 
 def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> Iterable[str]:
-    measure, starts = experiment.symbols[experiment.measure], experiment.starts_are
+    measure, starts = experiment.symbol(experiment.measure), experiment.starts_are
     yield f"# Stepsizes: {experiment.title}"
     yield (
         f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "

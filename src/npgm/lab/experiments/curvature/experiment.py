@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from npgm._common import validate
-from npgm.lab.experiments.spec import MethodSpec, Resources, Run, Setting
+from npgm.lab.experiments.spec import MethodSpec, Quantity, Resources, Run, Setting
 from npgm.lab.experiments.training.experiment import TextExperiment, TextPreset, TrainingRun, trainer_of, with_threads
 from npgm.lab.experiments.training.trainer import Trainer
 from npgm.references import reference
@@ -74,8 +74,9 @@ class CurvatureExperiment(TextExperiment):
 
     average: ClassVar[str] = "median"
     first_steps: ClassVar[int] = 10
-    symbols: ClassVar[dict[str, str]] = {
-        "gradient_norm": "‖∇f‖", "hessian_norm": "‖∇²f‖", "smoothness": "L_a",
+    """The first steps are all measured, and figures show them apart."""
+    known: ClassVar[dict[str, Quantity]] = {
+        "gradient_norm": Quantity("‖∇f‖"), "hessian_norm": Quantity("‖∇²f‖"), "smoothness": Quantity("L_a"),
     }  # fmt: skip
 
     def __post_init__(self) -> None:

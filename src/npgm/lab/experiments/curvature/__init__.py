@@ -1,0 +1,1 @@
+"""The curvature of a loss along the training of a network."""
