@@ -83,7 +83,7 @@ def test_every_evaluation_is_counted(method, options):
 
 def test_what_is_tuned_is_best_on_its_grid():
     options = {"lr": "tuned", "momentum": 0.9}
-    problem = suite("first")[9]
+    problem = suite("tuned-on")[9]
     record = contend("gdm", options, problem, limit=2000, trial=2000, tol=1e-6)
     assert record.reached
     for factor in (0.5, 0.7, 1.4, 2.0):
@@ -100,7 +100,7 @@ def test_what_is_tuned_is_best_on_its_grid():
 
 @pytest.mark.slow
 def test_a_scale_is_tuned_relative_to_the_first_gradient():
-    problem = suite("first")[20]  # Rosenbrock
+    problem = suite("tuned-on")[20]  # Rosenbrock
     options = {"lr": "tuned", "scale": "tuned", "momentum": 0.9}
     record = contend("npgm", options, problem, limit=10_000, trial=10_000, tol=1e-6)
     first = np.linalg.norm(problem.fun(problem.start)[1])
@@ -151,12 +151,12 @@ def test_what_is_not_accepted(method, options, message):
 def small(**changes):
     preset = ContestPreset(starts=[3], evaluations=200, trial=50)
     return dataclasses.replace(
-        experiments.load("solver-contest"), settings={"suite": ["first"]}, presets={"smoke": preset}, **changes
+        experiments.load("solver-contest"), settings={"suite": ["tuned-on"]}, presets={"smoke": preset}, **changes
     )
 
 
 def test_specifications_are_checked():
-    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: first"):
+    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: held-out"):
         dataclasses.replace(small(), settings={"suite": ["third"]})
     with pytest.raises(ValueError, match="starts must be at most 52 for the suite 'first', not 53"):
         dataclasses.replace(small(), presets={"smoke": ContestPreset(starts=[53], evaluations=9, trial=9)})
@@ -174,10 +174,10 @@ def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
     markdown, _, picture = experiments.write_report(experiment, "smoke", store)
     assert picture.name == "profiles.svg"
     text = markdown.read_text()
-    for problem in suite("first")[:3]:
+    for problem in suite("tuned-on")[:3]:
         assert f"| {problem.name} | 100 |" in text
     assert "| quadratic, condition 1e4 | 100 | – |" in text
-    assert "| first | quadratic, condition 1e4 | – |" in text.partition("## Where it loses")[2]
+    assert "| tuned-on | quadratic, condition 1e4 | – |" in text.partition("## Where it loses")[2]
     # a report of a part: some methods have all problems, another has none
     for run in experiment.runs("smoke", ["CG"]):
         store.path(run).unlink()
@@ -186,7 +186,7 @@ def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
 
 def verdict(check, ours, theirs, **options):
     rows = [
-        {"suite": "first", "method": method, "seed": seed, "reached": reached, "length": 9}
+        {"suite": "tuned-on", "method": method, "seed": seed, "reached": reached, "length": 9}
         for method in ("auto", "L-BFGS-B", *small().compared()[1:])
         for seed, reached in enumerate(ours if method == "auto" else theirs)
     ]

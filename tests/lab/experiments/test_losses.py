@@ -105,14 +105,14 @@ def test_the_range_of_stepsizes_is_run_and_shown(tmp_path):
     sgd, wild = small().methods[0], dataclasses.replace(small().methods[1], options=overflowing)
     experiment = dataclasses.replace(small(), methods=[sgd, wild])
     store = experiments.run(experiment, "smoke", tmp_path, jobs=1)
-    basin = Results(experiment, "smoke", store).basin
-    assert basin["times"].to_list() == 2 * [0.125, 0.25, 0.5, 1, 2, 4, 8]
-    assert basin["lr"].to_list()[:7] == [0.125, 0.25, 0.5, 1, 2, 4, 8]
+    sweep = Results(experiment, "smoke", store).stepsize_sweep
+    assert sweep["times"].to_list() == 2 * [0.125, 0.25, 0.5, 1, 2, 4, 8]
+    assert sweep["lr"].to_list()[:7] == [0.125, 0.25, 0.5, 1, 2, 4, 8]
     frame = store.read(experiment.runs("smoke", [sgd.label]))
     assert set(frame["seed"]) == {0, 1}
     assert sorted(set(frame["k"])) == [2, 4]
     paths = experiments.write_report(experiment, "smoke", store)
-    assert [path.name for path in paths] == ["report.md", "report.html", "convergence.svg", "basin.svg"]
+    assert [path.name for path in paths] == ["report.md", "report.html", "convergence.svg", "stepsize-sweep.svg"]
     text = paths[0].read_text()
     for part in (
         "Beyond the paper, preset `smoke`: network rnn, embedding = 4",
@@ -123,14 +123,16 @@ def test_the_range_of_stepsizes_is_run_and_shown(tmp_path):
 
 
 def test_how_wide_a_range_is_run_is_the_presets():
-    for basin, times in ((1, [0.5, 1, 2]), (0, [])):
-        preset = dataclasses.replace(small().preset("smoke"), basin=basin)
-        runs = dataclasses.replace(small(), methods=small().methods[:1], presets={"smoke": preset}).basin("smoke")
+    for multiples, times in ((1, [0.5, 1, 2]), (0, [])):
+        preset = dataclasses.replace(small().preset("smoke"), stepsize_sweep=multiples)
+        runs = dataclasses.replace(small(), methods=small().methods[:1], presets={"smoke": preset}).stepsize_sweep(
+            "smoke"
+        )
         assert [run.method.options["lr"] for run in runs] == times
-    with pytest.raises(ValueError, match="basin must be at least 0, not -1"):
-        dataclasses.replace(preset, basin=-1)
+    with pytest.raises(ValueError, match="stepsize_sweep must be at least 0, not -1"):
+        dataclasses.replace(preset, stepsize_sweep=-1)
 
 
 def test_no_range_without_a_seed_for_it():
-    assert dataclasses.replace(small(), tuning_seed=None).basin("smoke") == []
-    assert experiments.load("mnist").basin("paper") == []
+    assert dataclasses.replace(small(), tuning_seed=None).stepsize_sweep("smoke") == []
+    assert experiments.load("mnist").stepsize_sweep("paper") == []

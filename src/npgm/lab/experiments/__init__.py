@@ -8,5 +8,16 @@ from npgm.lab.experiments.runner import run
 from npgm.lab.experiments.spec import Experiment
 from npgm.lab.experiments.store import Store
 
-__all__ = ["Experiment", "Results", "Store", "chosen", "draw_figures", "load", "names", "recorded", "run", "write_overview",
-           "write_report"]  # fmt: skip
+__all__ = [
+    "Experiment",
+    "Results",
+    "Store",
+    "chosen",
+    "draw_figures",
+    "load",
+    "names",
+    "recorded",
+    "run",
+    "write_overview",
+    "write_report",
+]

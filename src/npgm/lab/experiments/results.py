@@ -48,14 +48,14 @@ class Results:
         return summarise(self.experiment, self.frame)
 
     @cached_property
-    def basin(self) -> pl.DataFrame:
-        """The last value of the measure for those runs of `Experiment.basin` that are done, infinite where it diverged.
+    def stepsize_sweep(self) -> pl.DataFrame:
+        """The last value of the measure for those runs of `Experiment.stepsize_sweep` that are done.
 
-        Columns: method, lr, times (the ratio to the method's own stepsize) and last.
+        It is infinite where a run diverged. Columns: method, lr, times (the ratio to the method's own stepsize) and last.
         """
         rows = []
         own = {method.label: method.options.get("lr") for method in self.experiment.methods}
-        for run in self.experiment.basin(self.preset):
+        for run in self.experiment.stepsize_sweep(self.preset):
             if not self._store.missing([run]):
                 last = summarise(self.experiment, self._store.read([run])).row(0, named=True)
                 value = last[self.experiment.measure]

@@ -61,7 +61,7 @@ def run(
         npgm.lab.data.DataError: if the data cannot be had, likewise.
     """
     runs = experiment.runs(preset, methods, seeds)
-    runs += [run for run in experiment.basin(preset) if not methods or run.method.label in methods]
+    runs += [run for run in experiment.stepsize_sweep(preset) if not methods or run.method.label in methods]
     store = Store.of(experiment, output)
     complete(
         experiment, runs, store, title=f"{experiment.key} ({preset})", jobs=jobs, device=device, engine=engine,

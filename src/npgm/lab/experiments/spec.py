@@ -282,7 +282,7 @@ class Experiment(ABC):
         """Return the symbol of a quantity."""
         return self.known[quantity].symbol
 
-    def basin(self, preset: str) -> list[Run]:
+    def stepsize_sweep(self, preset: str) -> list[Run]:
         """Return runs that show in how wide a range of stepsizes the methods train, none by default."""
         return []
 

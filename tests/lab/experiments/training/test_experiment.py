@@ -192,7 +192,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
         ("augment", "augmentation", "unexpected keyword argument 'augmentation'"),
         ('["unit", "standardised"]', '["unit", "x"]', "unknown preprocessing 'x'; accepted: standardised, unit"),
         ("epochs = 2\n", "epochs = 0\n", "epochs must be at least 1, not 0"),
-        ("epochs = 2\n", "maxiter = 3\n", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, basin, epochs, examples"),
+        ("epochs = 2\n", "maxiter = 3\n", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, stepsize_sweep, epochs, examples"),
         ('{ lr = 1.0 }\nreference = { ', '{ lr = 1.0, scale = "auto" }\nreference = { scale = 2.0, ', r"methods\[0\]: with the option scale, a reference has its name alone, and not scale"),
         ("lr = 0.56", "rate = 0.56", r"methods\[2\]: .*unexpected keyword argument 'rate'"),
         ("lr = 0.56", "lr = -1.0", r"methods\[2\]: Invalid learning rate: -1.0"),

@@ -89,7 +89,7 @@ class ContestExperiment(Experiment):
 
     def scope(self, preset: ContestPreset) -> str:
         """Return the problems and the evaluations in words."""
-        numbers = (f"{n} of {s['suite']}" for s, n in zip(self.grid(), preset.starts, strict=True))
+        numbers = (f"{n} {s['suite']}" for s, n in zip(self.grid(), preset.starts, strict=True))
         return f"problems: {', '.join(numbers)}; at most {preset.evaluations} evaluations a run"
 
     def together(self, run: Run) -> int:

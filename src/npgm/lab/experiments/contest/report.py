@@ -35,16 +35,15 @@ class ContestReport(KindReport):
     def sections(self) -> Iterator[Section]:
         """Yield where the first method loses, the evaluations on each problem, and what tuning took."""
         experiment, summary = self.experiment, self.results.summary
-        words = (
+        lost = (
             f"The problems on which {experiment.methods[0].label} takes more than {FACTOR:g} times the evaluations of "
             f"the best method that is compared, and {MORE} more, or fails."
         )
-        yield Section("Where it loses", (_losses(experiment, summary), words))
-        for setting in experiment.grid():
-            runs = at(summary, setting)
-            if not runs.is_empty():
-                name = setting["suite"]
-                yield Section(f"Evaluations: {name}", (_by_problem(experiment, name, runs), _COUNTED))
+        yield Section("Where it loses", (_losses(experiment, summary), lost))
+        done = [setting["suite"] for setting in experiment.grid() if not at(summary, setting).is_empty()]
+        for name in done:
+            words = (_COUNTED,) if name == done[-1] else ()
+            yield Section(f"Evaluations: {name}", (_by_problem(experiment, name, at(summary, {"suite": name})), *words))
         yield Section("Tuning", (_tuning(experiment, self.results.frame),))
         yield Section("Problems with a function beside f", (_COMPOSITE,))
 

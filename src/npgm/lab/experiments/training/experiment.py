@@ -39,12 +39,12 @@ class TrainingPreset(Preset):
 
     network: dict[str, Any] | None = None
     """A network in place of the experiment's own, for machines on which that takes too long."""
-    basin: int = 3
+    stepsize_sweep: int = 3
     """log₂ of the largest multiple of a stepsize at which its neighbourhood is shown; 0 not to show it."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.count("basin", self.basin, least=0)
+        validate.count("stepsize_sweep", self.stepsize_sweep, least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +119,14 @@ class TrainingExperiment(Experiment):
         options = ", ".join(f"{key} = {value}" for key, value in training.items() if key not in self.settings)
         return f"network {name}; {options}; seeds: {', '.join(map(str, preset.starts))}"
 
-    def basin(self, preset: str) -> list[Run]:
+    def stepsize_sweep(self, preset: str) -> list[Run]:
         """Return the runs of each method that is compared at multiples of its stepsize, from the tuning seed.
 
         There are none for a preset from which nothing can be concluded.
         """
         chosen, (setting, *_) = self.preset(preset), self.grid()
-        shown = chosen.basin and self.tuning_seed is not None and not chosen.inconclusive
-        multiples = [2.0**k for k in range(-chosen.basin, chosen.basin + 1)] if shown else []
+        shown = chosen.stepsize_sweep and self.tuning_seed is not None and not chosen.inconclusive
+        multiples = [2.0**k for k in range(-chosen.stepsize_sweep, chosen.stepsize_sweep + 1)] if shown else []
         return [
             self.run(chosen, setting, method.at(float(f"{times * method.options['lr']:.3g}")), self.tuning_seed or 0)
             for method in self.methods

@@ -19,7 +19,7 @@ class TrainingReport(KindReport):
 
     def sections(self) -> Iterator[Section]:
         """Yield the range of stepsizes, if multiples of the methods' own were run."""
-        if self.results.basin.is_empty():
+        if self.results.stepsize_sweep.is_empty():
             return
         symbol = self.experiment.symbol(self.experiment.measure)
         words = (
@@ -27,14 +27,14 @@ class TrainingReport(KindReport):
             "of the stepsize of the table of methods. The range is the ratio of the largest to the smallest stepsize "
             f"between which it is at most {NEAR:g} above the least."
         )
-        picture = Picture("basin", f"last {symbol} against the stepsize", self._plot())
+        picture = Picture("stepsize-sweep", f"last {symbol} against the stepsize", self._plot())
         yield Section("Range of stepsizes", (self._table(), words), picture)
 
     def _plot(self) -> Plot:
         """Return the last value of the measure against the ratio of the stepsize to the method's own."""
-        lines, last = [], self.results.basin["last"].to_numpy()
+        lines, last = [], self.results.stepsize_sweep["last"].to_numpy()
         for label in self.experiment.compared():
-            runs = self.results.basin.filter(method=label).sort("times")
+            runs = self.results.stepsize_sweep.filter(method=label).sort("times")
             if not runs.is_empty():
                 lines.append(Line(label=label, x=numbers(runs["times"]), y=numbers(runs["last"])))
         ylim: Ends = (None, None)
@@ -51,7 +51,7 @@ class TrainingReport(KindReport):
     def _table(self) -> str:
         rows = []
         for label in self.experiment.compared():
-            runs = self.results.basin.filter(method=label).sort("times")
+            runs = self.results.stepsize_sweep.filter(method=label).sort("times")
             if runs.is_empty():
                 continue
             times, last = runs["times"].to_numpy(), runs["last"].to_numpy()

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from functools import cache
 
-from npgm.lab.experiments.contest.problems import first, package, second
+from npgm.lab.experiments.contest.problems import held_out, package, tuned_on
 from npgm.lab.experiments.contest.problems.base import ContestProblem
 
-_SUITES = {"first": first.problems, "second": second.problems, "npgm.problems": package.problems}
+_SUITES = {"tuned-on": tuned_on.problems, "held-out": held_out.problems, "npgm.problems": package.problems}
 SUITES = tuple(_SUITES)
 """The names of the suites."""
 

@@ -1,4 +1,4 @@
-"""The second suite: other functions and other data of comparable kinds, on which nothing of npgm was ever chosen."""
+"""The held-out suite: other functions and other data of comparable kinds, on which nothing of npgm was ever chosen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first suite: 52 problems, of kinds that the constants of the method `auto` were chosen on.
+"""The suite that auto was tuned on: 52 problems, of kinds that the constants of the method `auto` were chosen on.
 
 25 of them, with data and starts, are of Moré, Garbow and Hillstrom, Testing unconstrained optimization software (1981).
 """
