@@ -76,7 +76,7 @@ def test_an_installed_package_is_found(folder):
     assert groups.startswith("[npgm.kernels]")
     (installed / "entry_points.txt").write_text(
         groups.replace(
-            "[npgm.kernels]", "[npgm.methods]\nmine = mine\n\n[npgm.problems]\nmine = mine\n\n[npgm.kernels]"
+            "[npgm.kernels]", "[npgm.methods]\nmine = mine\n\n[npgm.instances]\nmine = mine\n\n[npgm.kernels]"
         )
     )
     code = (
@@ -103,7 +103,7 @@ def test_the_kernel_is_one(folder):
         np.testing.assert_allclose(
             (kernel.precondition(y + 1e-6) - kernel.precondition(y - 1e-6)) / 2e-6, kernel.curvature(y), rtol=1e-8
         )
-        assert {known.kind for known, _ in registry.extensions()} >= {"kernel", "solver", "problem"}
+        assert {known.kind for known, _ in registry.extensions()} >= {"kernel", "solver", "instance"}
     finally:
         for known, entries in registry.extensions():
             for key in entries:

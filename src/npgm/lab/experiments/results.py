@@ -51,7 +51,8 @@ class Results:
     def stepsize_sweep(self) -> pl.DataFrame:
         """The last value of the measure for those runs of `Experiment.stepsize_sweep` that are done.
 
-        It is infinite where a run diverged. Columns: method, lr, times (the ratio to the method's own stepsize) and last.
+        It is infinite where a run diverged. Columns: method, lr, times (the ratio to the method's own
+        stepsize) and last.
         """
         rows = []
         own = {method.label: method.options.get("lr") for method in self.experiment.methods}

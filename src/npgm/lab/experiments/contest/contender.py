@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import scipy.optimize
 from npgm._common import validate
 from npgm._common.array import Floats
 from npgm.lab.experiments.contest.problems import ContestProblem
+from npgm.lab.experiments.tuning.grid import Grid
 from npgm.solvers import Status, minimize
 from npgm.solvers.method import build, registry
 
@@ -78,8 +80,6 @@ def contend(
     """
     if options.get("lr") != TUNED:
         return _run(method, options, problem, limit, tol)
-    from npgm.lab.experiments.tuning.grid import Grid  # whose package imports the reports, and they this one
-
     first, curvature = _secant(problem)
     best: Record | None = None
     spent = 2
@@ -87,14 +87,14 @@ def contend(
         radius = 1.0 if share is None else share * first
         fixed = options if share is None else {**options, "scale": radius}
         grid, scores = Grid(radius / curvature, TRIALS), dict[float, float]()
-        while wanted := grid.search(scores).wanted:
+        for lr in chain.from_iterable(grid.rounds(scores)):
             most = trial if best is None or not best.reached else min(trial, len(best.relative))
-            record = _run(method, {**fixed, "lr": wanted[0]}, problem, most, tol)
+            record = _run(method, {**fixed, "lr": lr}, problem, most, tol)
             spent += len(record.relative)
-            scores[wanted[0]] = replace(record, limit=trial).score
-            if best is None or scores[wanted[0]] < replace(best, limit=trial).score:
+            scores[lr] = replace(record, limit=trial).score
+            if best is None or scores[lr] < replace(best, limit=trial).score:
                 best = record
-                best.lr, best.scale = wanted[0], share
+                best.lr, best.scale = lr, share
     assert best is not None
     if not best.reached and trial < limit:
         fixed = options if best.scale is None else {**options, "scale": best.scale * first}

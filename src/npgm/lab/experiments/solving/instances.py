@@ -59,7 +59,7 @@ class Composite(ABC):
         raise NotImplementedError("the sharpness of f says little about f + g")
 
 
-registry: Registry[Callable[..., Instance]] = Registry("problem", __name__, "npgm.problems")
+registry: Registry[Callable[..., Instance]] = Registry("instance", __name__, "npgm.instances")
 """Functions that build an instance from a setting's values, further options, and the number of threads it may use."""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 COARSE = 2
@@ -70,6 +70,15 @@ class Grid:
                 return self._found(known, missing, limited=not following)
             known |= {k: values[self._stepsize(k)] for k in following}
         return self._found(known, [], limited=False)
+
+    def rounds(self, values: Mapping[float, float]) -> Iterator[list[float]]:
+        """Yield the stepsizes whose values the search needs next, until it has ended.
+
+        Args:
+            values: as for `search`; the caller enters what was wanted before it goes on.
+        """
+        while wanted := self.search(values).wanted:
+            yield wanted
 
     def _found(self, known: dict[float, float], wanted: list[float], *, limited: bool) -> Search:
         best = self._stepsize(_best(known)) if known else self.centre

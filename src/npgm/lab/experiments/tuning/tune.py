@@ -15,7 +15,7 @@ from npgm.lab.experiments.runner import complete
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Run, Setting
 from npgm.lab.experiments.store import Store
 from npgm.lab.experiments.summary import summarise
-from npgm.lab.experiments.tuning.grid import Grid
+from npgm.lab.experiments.tuning.grid import Grid, Search
 from npgm.lab.files import make_writable
 
 SPREAD = 10.0
@@ -140,20 +140,22 @@ class _Search:
     def __init__(self, experiment: Experiment, store: Store, run: Run, grid: Grid) -> None:
         self.experiment, self.store, self.run, self.grid = experiment, store, run, grid
         self.values: dict[float, float] = {}
-        self.found = grid.search({})
 
     def steps(self) -> Iterator[list[Run]]:
         """Yield the runs that must be done for the search to go on, until it has ended."""
-        while wanted := self.found.wanted:
+        for wanted in self.grid.rounds(self.values):
             runs = [_with([self.run], self.method(lr))[0] for lr in wanted]
             yield runs
-            values = _values(self.experiment, self.store, runs)
-            self.values |= zip(wanted, values, strict=True)
-            self.found = self.grid.search(self.values)
+            self.values |= zip(wanted, _values(self.experiment, self.store, runs), strict=True)
 
     def method(self, lr: float) -> MethodSpec:
         """Return the method with a stepsize."""
         return self.run.method.at(lr)
+
+    @property
+    def found(self) -> Search:
+        """How far the search has come."""
+        return self.grid.search(self.values)
 
     @property
     def least(self) -> float:
