@@ -302,7 +302,7 @@ def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleStat
     all_rms, structure = jax.tree.flatten(rms)
     all_weights = jax.tree.leaves(weight)
     followed = [
-        optimizers.follow(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
+        optimizers.update_rms(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
         for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True)
     ]
     new_rms, new_weights, scales = ([values[i] for values in followed] for i in range(3))

@@ -44,7 +44,9 @@ def adjustment(adjust: str, outputs: int, inputs: int) -> float:
     )
 
 
-def follow(xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True) -> tuple[Array, Array, Array]:
+def update_rms(
+    xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True
+) -> tuple[Array, Array, Array]:
     """Take a measurement into the running mean of squares, by (2) to (4) of docs/auto-scale.md.
 
     Args:

@@ -22,13 +22,13 @@ class Proximable(ABC):
     ``axis`` says which axes make up one point, all of them by default; over the others all functions act independently.
 
     A class of your own gives `__call__` and `prox`; `step` follows for an isotropic φ, for a separable φ if
-    ``separable``, and for a spectral φ if ``unitary``, by one equation in one unknown: with t chosen such that
-    λ h'(‖y - z‖/γ) = ‖y - z‖/t, the Euclidean proximal point z of stepsize t is the anisotropic one.
+    ``separable``, and for a spectral φ if ``unitarily_invariant``, by one equation in one unknown: with t chosen such
+    that λ h'(‖y - z‖/γ) = ‖y - z‖/t, the Euclidean proximal point z of stepsize t is the anisotropic one.
     """
 
     separable: ClassVar[bool] = False
     """Whether g is a sum over the entries of a point, each of the same kind."""
-    unitary: ClassVar[bool] = False
+    unitarily_invariant: ClassVar[bool] = False
     """Whether g is a function of the singular values of a matrix that is symmetric in them."""
     indicator: ClassVar[bool] = False
     """Whether g is 0 on a closed set and +∞ elsewhere: `prox` is the projection, whatever the stepsize."""
@@ -71,7 +71,7 @@ class Proximable(ABC):
             return restore(self._radial(xp, phi, y, lr, lambda d: norm(xp, d, axis), axis))
         if isinstance(phi, Separable) and self.separable:
             return restore(self._radial(xp, phi, y, lr, xp.abs, axis))
-        if isinstance(phi, Spectral) and self.unitary:
+        if isinstance(phi, Spectral) and self.unitarily_invariant:
             s, rebuilt = by_singular_values(y, axis)
             return restore(rebuilt(self.step(Separable(phi.kernel, phi.scale), s, per_point(xp, lr, y, axis), -1)))
         needed = "a sum over entries" if isinstance(phi, Separable) else "a function of singular values"

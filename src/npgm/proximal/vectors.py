@@ -22,7 +22,7 @@ class L2(Proximable):
 
     weight: float = 1.0
 
-    unitary = True
+    unitarily_invariant = True
 
     def __post_init__(self) -> None:
         validate.fields(self, weight=validate.positive)
@@ -71,7 +71,7 @@ class Ball(Proximable):
 
     radius: float = 1.0
 
-    unitary = True
+    unitarily_invariant = True
     indicator = True
 
     def __post_init__(self) -> None:

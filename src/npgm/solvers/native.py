@@ -92,7 +92,7 @@ class NativeIterate:
     def advance(self, running: Bools | None) -> Bools | None:
         here, there = self.here, self.there
         last_address = there.x_address
-        if there.is_held:
+        if there.is_referenced:
             last = there.x  # noqa: F841  the step reads it
             there.renew_x()
         self.stepper.step(
@@ -170,7 +170,7 @@ class _Place:
         self.references = sys.getrefcount(self.x)
 
     @property
-    def is_held(self) -> bool:
+    def is_referenced(self) -> bool:
         """Whether somebody else refers to the array of the points."""
         return sys.getrefcount(self.x) > self.references
 

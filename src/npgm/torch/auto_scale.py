@@ -94,6 +94,6 @@ def update_rms(
     """Take sizes into the running mean of each vector, if ``keep`` is not False; return its root, (4) with κ = 1."""
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
     mean: Tensor
-    s, w, mean = optimizers.follow(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
+    s, w, mean = optimizers.update_rms(torch, size, s, w, decay, True if keep is None else keep.to(size.device))
     torch._foreach_copy_([*rms, *weight], [*s.unbind(), *w.unbind()])
     return mean

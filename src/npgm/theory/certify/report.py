@@ -216,7 +216,7 @@ def momentum_before(
     }
 
 
-def whole(theorem: str, history: History, momentum: float) -> None:
+def from_the_start(theorem: str, history: History, momentum: float) -> None:
     """Check that the history of a run with momentum begins at its start, where m = 0."""
     if momentum > 0.0 and (found := float(series(history, "momentum")[0])) != 0.0:
         raise AssumptionError(

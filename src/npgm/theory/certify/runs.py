@@ -17,13 +17,13 @@ from npgm.theory.certify.report import (
     Trials,
     algorithm_1,
     check,
+    from_the_start,
     known_minimum,
     momentum_before,
     report,
     series,
     smooth,
     some_steps,
-    whole,
     without_momentum,
 )
 from npgm.theory.certify.rounding import gap as gap_above
@@ -125,7 +125,7 @@ def deterministic(
             smooth(theorem, history)
         else:
             algorithm_1(theorem, history)
-            whole(theorem, history, momentum)
+            from_the_start(theorem, history, momentum)
         some_steps(theorem, fun.size - 1)
 
     return report(trials | before, observe, assume)
