@@ -141,7 +141,7 @@ def _units(experiment: Experiment, runs: Sequence[Run], *, sharded: bool) -> Ite
     """Yield the runs that are computed together: of one method on one setting, and one by one if they are sharded."""
     for _, group in itertools.groupby(runs, key=lambda r: (r.setting, r.method)):
         of_a_method = list(group)
-        together = 1 if sharded else experiment.together(of_a_method[0])
+        together = 1 if sharded else experiment.runs_at_once(of_a_method[0])
         yield from (of_a_method[i : i + together] for i in range(0, len(of_a_method), together))
 
 

@@ -255,7 +255,7 @@ class Experiment(ABC):
         """Return how much a preset runs, in words."""
 
     @abstractmethod
-    def together(self, run: Run) -> int:
+    def runs_at_once(self, run: Run) -> int:
         """Return how many runs like this one, of different seeds, to compute at once."""
 
     @abstractmethod

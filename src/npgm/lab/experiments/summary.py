@@ -10,7 +10,7 @@ from scipy.special import stdtrit
 
 from npgm.lab.experiments.spec import Experiment, Quantity, Setting
 
-EARLIER = {"reached_100": 100.0, "reached_10": 10.0}
+LOOSER_TARGETS = {"reached_100": 100.0, "reached_10": 10.0}
 """Columns of a summary as ``reached``, for these multiples of ``converged_below``."""
 _AVERAGES = {"median": "median and range", "mean": "mean and 95% confidence interval"}
 
@@ -19,15 +19,15 @@ def summarise(experiment: Experiment, frame: pl.DataFrame) -> pl.DataFrame:
     """Return one row for each setting, method and seed.
 
     Columns: the setting's, method, seed, ``reached`` (the first iteration or epoch with the measure <= converged_below,
-    null if there was none), the columns of `EARLIER`, ``diverged``, the last value of each quantity that was measured,
-    the measure at each of the experiment's marks, as ``at_…``, the ``length`` in iterations or epochs, and the
-    ``seconds`` of one.
+    null if there was none), the columns of `LOOSER_TARGETS`, ``diverged``, the last value of each quantity that was
+    measured, the measure at each of the experiment's marks, as ``at_…``, the ``length`` in iterations or epochs, and
+    the ``seconds`` of one.
     """
     by = [*experiment.settings, "method", "seed"]
     return frame.group_by(by, maintain_order=True).agg(
         *(
             pl.col("k").filter(pl.col(experiment.measure) <= times * experiment.converged_below).min().alias(name)
-            for name, times in {"reached": 1.0, **EARLIER}.items()
+            for name, times in {"reached": 1.0, **LOOSER_TARGETS}.items()
         ),
         (pl.col("status").last() == "DIVERGED").alias("diverged"),
         pl.col(*(name for name in experiment.known if name in frame.columns)).drop_nulls().last(),

@@ -226,5 +226,5 @@ def test_a_run_key_changes_with_what_its_numbers_depend_on():
 
 def test_seeds_share_a_unit_where_the_network_allows_it():
     mnist, cifar = experiments.load("mnist"), experiments.load("cifar10")
-    assert mnist.together(mnist.runs("paper")[0]) == training.BATCH == 5
-    assert cifar.together(cifar.runs("paper")[0]) == 1
+    assert mnist.runs_at_once(mnist.runs("paper")[0]) == training.BATCH == 5
+    assert cifar.runs_at_once(cifar.runs("paper")[0]) == 1

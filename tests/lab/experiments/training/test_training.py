@@ -63,7 +63,7 @@ def test_seeds_trained_together_are_those_trained_alone(method, arguments):
 
 def test_the_loop_is_the_plain_one(monkeypatch):
     """iHGD by its formula, on minibatches through the images in the order of the seed's generator."""
-    monkeypatch.setattr(loop, "LATE", 2)
+    monkeypatch.setattr(loop, "LAST_STEPS", 2)
     trainer = trained(MNIST, "npgm", {"lr": 1.0}, [7])
     images = Images("mnist", examples=120)
     torch.manual_seed(7)

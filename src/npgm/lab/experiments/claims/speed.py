@@ -20,7 +20,7 @@ from npgm.lab.experiments.claims.base import (
     target,
 )
 from npgm.lab.experiments.spec import Claim, Experiment
-from npgm.lab.experiments.summary import EARLIER, at
+from npgm.lab.experiments.summary import LOOSER_TARGETS, at
 
 SIGNIFICANT = 1.5
 """The ratio of iterations from which one method is significantly faster than another."""
@@ -80,7 +80,7 @@ def steadiest(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdi
     method has all its starts converge.
     """
     texts, verdicts = [], []
-    for column, times in (*EARLIER.items(), ("reached", 1.0)):
+    for column, times in (*LOOSER_TARGETS.items(), ("reached", 1.0)):
         bands = {label: _band(at(runs, {}, label), column) for label in experiment.compared()}
         own = bands.pop(claim.method)
         for mine, others in zip(own, zip(*bands.values(), strict=True), strict=True):

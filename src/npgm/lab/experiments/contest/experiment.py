@@ -92,7 +92,7 @@ class ContestExperiment(Experiment):
         numbers = (f"{n} {s['suite']}" for s, n in zip(self.grid(), preset.starts, strict=True))
         return f"problems: {', '.join(numbers)}; at most {preset.evaluations} evaluations a run"
 
-    def together(self, run: Run) -> int:
+    def runs_at_once(self, run: Run) -> int:
         """Return one: each problem is by itself."""
         return 1
 

@@ -88,7 +88,7 @@ class CurvatureExperiment(TextExperiment):
         what = self._training(preset, setting)
         return CurvatureRun(setting=setting, method=method, seed=seed, training=what, curvature=self.curvature)
 
-    def together(self, run: Run) -> int:
+    def runs_at_once(self, run: Run) -> int:
         """Return 1: each network is measured by itself."""
         return 1
 

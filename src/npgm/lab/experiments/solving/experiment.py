@@ -124,7 +124,7 @@ class SolvingExperiment(Experiment):
         )
         return f"{preset.maxiter} iterations a run{ends}; starts: {starts}"
 
-    def together(self, run: Run) -> int:
+    def runs_at_once(self, run: Run) -> int:
         """Return the starts that share a batch."""
         return BATCH
 

@@ -88,7 +88,7 @@ class Ensemble:
 
     def state_dict(self) -> dict[str, Any]:
         """Return all parameters and buffers."""
-        state: dict[str, Any] = self._ranks.whole(self._form.state_dict())
+        state: dict[str, Any] = self._ranks.gathered(self._form.state_dict())
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from npgm.lab.experiments.training.ensemble import stackable
 from npgm.lab.experiments.training.images import ImageTraining
 from npgm.lab.experiments.training.task import Training
 from npgm.lab.experiments.training.text import TextTraining
-from npgm.lab.experiments.training.trainer import LATE, Trainer
+from npgm.lab.experiments.training.trainer import LAST_STEPS, Trainer
 
 BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
@@ -134,7 +134,7 @@ class TrainingExperiment(Experiment):
             for times in multiples
         ]
 
-    def together(self, run: TrainingRun) -> int:  # type: ignore[override]
+    def runs_at_once(self, run: TrainingRun) -> int:  # type: ignore[override]
         """Return how many seeds are one batched model: one, if the network has buffers."""
         return BATCH if stackable(partial(run.training.build, 10)) else 1
 
@@ -213,7 +213,7 @@ class ImageExperiment(TrainingExperiment):
     of_text: ClassVar[bool] = False
     known: ClassVar[dict[str, Quantity]] = {
         "train_loss": _TRAIN_LOSS,
-        "late_loss": Quantity(f"loss of the last {LATE} steps", "{:.3g}"),
+        "late_loss": Quantity(f"loss of the last {LAST_STEPS} steps", "{:.3g}"),
         "test_loss": _TEST_LOSS,
         "test_accuracy": Quantity("test accuracy", "{:.2%}", linear=True, lowest=0.0, highest=1.0),
     }

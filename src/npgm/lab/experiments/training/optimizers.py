@@ -38,7 +38,7 @@ The step of that form is had by the stepsize (1−β)γ, and not by the dampenin
 if hasattr(torch.optim, "Muon"):  # since torch 2.9
     registry["muon"] = Entry(torch.optim.Muon, "Muon (Jordan et al., 2024)")
 
-ENDS = ("embedding", "positions", "head")
+IN_AND_OUT = ("embedding", "positions", "head")
 """Where a network's matrices are not hidden: where characters come in and logits go out."""
 
 
@@ -87,7 +87,7 @@ def update(name: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
-    return parameter.ndim == 2 and name.partition(".")[0] not in ENDS
+    return parameter.ndim == 2 and name.partition(".")[0] not in IN_AND_OUT
 
 
 def _clip(parameters: list[Tensor], radius: float, *_: Any) -> None:

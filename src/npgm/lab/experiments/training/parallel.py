@@ -42,7 +42,7 @@ class Single:
         """Return the value of the first rank."""
         return value
 
-    def whole(self, state: Any) -> Any:
+    def gathered(self, state: Any) -> Any:
         """Return a state with all parts of its tensors."""
         return state
 
@@ -99,10 +99,10 @@ class Sharded(Replicated):
         network.register_forward_pre_hook(_broadcast_buffers)
         return network
 
-    def whole(self, state: Any) -> Any:
+    def gathered(self, state: Any) -> Any:
         """Return a state with all parts of its tensors, on the first rank; the others have None in their place."""
         if isinstance(state, dict):
-            return {key: self.whole(value) for key, value in state.items()}
+            return {key: self.gathered(value) for key, value in state.items()}
         if not is_dtensor(state):
             return state
         values = state.full_tensor()

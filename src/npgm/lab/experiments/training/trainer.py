@@ -17,7 +17,7 @@ from npgm.lab.experiments.training.ensemble import Ensemble
 from npgm.lab.experiments.training.parallel import Single
 from npgm.lab.experiments.training.task import Training
 
-LATE = 100
+LAST_STEPS = 100
 """The minibatches at the end of a round that count as late."""
 EVALUATED = 250
 """The held-out examples that are evaluated at once, of all seeds: more of them no longer fit into a CPU's caches."""
@@ -28,8 +28,8 @@ class Trainer:
 
     After each round, such as an epoch, `history` has a row: the seconds spent in training steps so far, and each seed's
     ``train_loss``, the mean loss of the round's minibatches, each at the time of its step, ``late_loss``, that of the
-    last `LATE` ones, and loss and accuracy on each of the held-out parts, such as ``test_loss``. Those of a sequence
-    are the means over its places.
+    last `LAST_STEPS` ones, and loss and accuracy on each of the held-out parts, such as ``test_loss``. Those of a
+    sequence are the means over its places.
 
     Each seed has a generator of its own on the CPU, so that its numbers depend neither on the device nor on the other
     seeds, up to rounding.
@@ -109,10 +109,10 @@ class Trainer:
         if self.steps % self.steps_per_round:
             self.seconds += time.perf_counter() - clock
             return
-        late = self.examples.number - max(0, self.steps_per_round - LATE) * self.training.batch_size
+        late = self.examples.number - max(0, self.steps_per_round - LAST_STEPS) * self.training.batch_size
         losses_of_round = {
             "train_loss": (self._sums.sum(0) / self.examples.number).tolist(),  # waits for the device
-            "late_loss": (self._sums[-LATE:].sum(0) / late).tolist(),
+            "late_loss": (self._sums[-LAST_STEPS:].sum(0) / late).tolist(),
         }
         self.seconds += time.perf_counter() - clock
         self.history.append({"seconds": self.seconds, **losses_of_round, **self.evaluate()})
@@ -139,7 +139,7 @@ class Trainer:
         """Return all that the rest of the training depends on, whatever the number of ranks."""
         return {
             "ensemble": self.ensemble.state_dict(),
-            "optimizers": [self.ranks.whole(optimizer.state_dict()) for optimizer in self.optimizers],
+            "optimizers": [self.ranks.gathered(optimizer.state_dict()) for optimizer in self.optimizers],
             "generators": self._round_generators,
             "sums": self._sums,
             "steps": self.steps,

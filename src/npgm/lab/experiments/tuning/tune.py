@@ -111,7 +111,7 @@ def tune(
     kind = _Tuning if experiment.tuning_seed is None else _EqualTuning
     tunings = [kind(experiment, store, group, trials) for group in groups]
     make_writable(output / experiment.key / "tuning")
-    for number, needed in enumerate(_together(tunings), 1):
+    for number, needed in enumerate(_side_by_side(tunings), 1):
         title = f"{experiment.key} ({preset}), round {number}"
         complete(experiment, needed, store, title=title, jobs=jobs, device=device)
     return [tuning.outcome() for tuning in tunings]
@@ -230,7 +230,7 @@ class _EqualTuning(_Tuning):
 
     def steps(self) -> Iterator[list[Run]]:
         """Yield the runs that must be done for the tuning to go on, until it has found its numbers."""
-        yield from _together(list(self.searches.values()))
+        yield from _side_by_side(list(self.searches.values()))
         while (beyond := self._beyond()) is not None:
             self.searches[beyond] = self._search(beyond)
             yield from self.searches[beyond].steps()
@@ -273,7 +273,7 @@ class _EqualTuning(_Tuning):
         return best + (1 if best == high else -1)
 
 
-def _together(parts: Sequence[_Tuning | _Search]) -> Iterator[list[Run]]:
+def _side_by_side(parts: Sequence[_Tuning | _Search]) -> Iterator[list[Run]]:
     """Yield what all parts need next, side by side."""
     for needed in itertools.zip_longest(*(part.steps() for part in parts), fillvalue=()):
         yield [*itertools.chain(*needed)]
