@@ -38,7 +38,7 @@ def test_the_recipe_and_the_package_need_the_same():
     assert {entry.replace(" ", "") for entry in recipe} == needed
 
 
-def test_the_text_for_a_package_index_leads_nowhere_that_an_index_does_not_have():
+def test_the_text_for_a_package_index_has_only_links_that_lead():
     command = [sys.executable, "-m", "hatch_fancy_pypi_readme"]
     shown = subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout.decode()
     assert shown.startswith("# npgm\n")
@@ -86,7 +86,7 @@ def test_what_the_package_does_not_have_is_an_attribute_error():
 
 
 @pytest.mark.parametrize("module", ["npgm.lab.cli", "typer", "numpy", "npgm.lab.experiments"])
-def test_an_interrupt_while_the_command_line_is_imported_is_quiet(module):
+def test_an_interrupt_during_the_import_is_quiet(module):
     code = (
         "import os, signal, sys\n"
         "class Interrupt:\n"
@@ -144,7 +144,7 @@ def test_python_numbers_are_accepted():
 
 
 @pytest.mark.slow
-def test_without_the_module_the_package_works_and_says_how_to_get_it():
+def test_without_the_module_the_package_says_how_to_get_it():
     code = (
         "import sys; sys.modules['npgm._native._core'] = None\n"
         "import torch, npgm.torch\n"

@@ -216,7 +216,7 @@ def test_growth_of_the_rescaling_is_decided(kernel):
 
 @each_kernel
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_the_infinite_gradient_is_mapped_to_the_boundary_or_to_nan(kernel):
+def test_the_infinite_gradient_goes_to_the_boundary_or_nan(kernel):
     u = kernel.precondition(np.array([np.inf, -np.inf]))
     assert np.isnan(u).all() or (u == [kernel.radius, -kernel.radius]).all()
 
@@ -266,7 +266,7 @@ def defined(key, name, x):
     return {"precondition": u, "rescaling": u / x}.get(name) or CURVATURES[key](x, u)
 
 
-def test_every_kernel_of_the_package_is_defined_once_more_in_high_precision():
+def test_every_kernel_has_a_definition_in_high_precision():
     own = {key for key, cls in kernels.registry.items() if cls.__module__.startswith("npgm.")}
     assert own == set(DEFINITIONS) == set(CURVATURES)
 

@@ -119,7 +119,7 @@ def test_backends_agree_with_float64_numpy(name, backend, dtype):
 @pytest.mark.slow
 @each_name_backend_and_dtype
 @pytest.mark.filterwarnings("error")
-def test_the_largest_finite_gradients_have_a_finite_step_of_their_direction(name, backend, dtype):
+def test_the_largest_gradients_have_a_finite_step(name, backend, dtype):
     y = np.finfo(dtype).max * np.array([1.0, -1.0, 0.0], dtype=dtype)
     for scale in (1e-8, 1.0, 1e8):
         u = backend.numpy(npgm.reference(name, scale=scale).precondition(backend.array(y)))

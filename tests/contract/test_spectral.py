@@ -102,7 +102,7 @@ def test_derivatives_are_those_of_autograd_and_of_differences(kernel, backend, s
 
 
 @each_autograd
-def test_potentials_have_second_derivatives_and_maps_refuse_theirs(backend):
+def test_potentials_have_second_derivatives_and_maps_do_not(backend):
     phi = npgm.Spectral(npgm.Cosh(), scale=2.0)
     y, v = with_values((3, 4), [2.0, 2.0, 0.0]), np.random.default_rng(0).standard_normal((3, 4))
     if backend.name == "torch":

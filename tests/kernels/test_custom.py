@@ -243,7 +243,7 @@ def broken(base=FromPrimal, **attributes):
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_functions_that_are_no_kernel_are_refused_at_construction(attributes, message):
+def test_functions_that_are_no_kernel_are_refused(attributes, message):
     with pytest.raises(ValueError, match=message):
         broken(**attributes)()
 
@@ -265,7 +265,7 @@ def test_functions_that_are_no_preconditioner_are_refused(attributes, message):
         broken(FromDual, **attributes)()
 
 
-def test_a_kernel_is_checked_once_for_each_value_of_its_parameters():
+def test_a_kernel_is_checked_once_for_each_parameter():
     checked = []
 
     @dataclass(frozen=True)

@@ -141,7 +141,7 @@ def test_the_step_can_be_cut_at_a_plateau():
         (npgm.optax.sngd, "auto", 0.9, 0.0),
     ],
 )
-def test_injection_changes_neither_the_numbers_nor_the_structure_of_the_state(make, momentum, scale, weight_decay):
+def test_injection_changes_neither_numbers_nor_structure(make, momentum, scale, weight_decay):
     options = {"learning_rate": 0.1, "momentum": momentum, "scale": scale, "weight_decay": weight_decay}
     params = params_of(jnp.float32)
     want, state = run(make(**options), params)

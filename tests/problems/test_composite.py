@@ -38,7 +38,7 @@ def movielens():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("build", "tol"), [*((composites[key], 1e-3) for key in sorted(composites)), (movielens, 0.1)])
-def test_defaults_take_fewer_evaluations_than_the_proximal_gradient_method(build, tol):
+def test_defaults_take_fewer_evaluations_than_proximal_gradient(build, tol):
     problem = build()
     ours = evaluations(problem, tol)
     assert np.isfinite(ours)

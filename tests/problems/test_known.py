@@ -184,7 +184,7 @@ def test_constants_are_those_of_the_dimension():
         quartic.constants(phi, 1.0)
 
 
-def test_the_witness_is_smooth_relative_to_log_and_not_l0_l1_smooth():
+def test_the_witness_is_smooth_for_log_and_not_l0_l1_smooth():
     problem, phi = registry["exp-square"](), npgm.reference("isotropic-log")
     assert problem.constants(phi).smoothness == 2.0
     x = np.linspace(0.0, 12.0, 2001)[:, None]

@@ -43,7 +43,7 @@ def test_minibatches_are_unbiased_and_repeatable():
     np.testing.assert_allclose(problem.minibatches(6, seed=0)(x)[1], grad, rtol=1e-12)
 
 
-def test_the_optimum_is_reached_where_measurements_are_fewer_than_unknowns():
+def test_the_optimum_is_reached_with_few_measurements():
     problem = PhaseRetrieval.random(n=30, m=6, seed=0, noise=20.0)
     assert (problem.y < 0).any()
     res = npgm.minimize(

@@ -109,7 +109,7 @@ def test_a_quadratic_kernel_makes_the_euclidean_step(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "lift"), dict(reversed(PAIRS)).items())
-def test_points_of_a_batch_are_independent_and_have_their_own_stepsize(name, lift):
+def test_points_of_a_batch_have_their_own_stepsizes(name, lift):
     g, phi = FUNCTIONS[name], npgm.reference(f"{lift}-cosh", scale=0.5)
     ys = np.stack([point(name, 1.0, seed) + 0.1 for seed in range(3)])
     lrs = np.array([0.1, 1.0, 3.0])

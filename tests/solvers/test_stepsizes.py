@@ -276,7 +276,7 @@ def test_a_cycle_is_named_with_a_stepsize_that_ends_it():
     assert fine.message == "Maximum number of iterations, 200, was reached."
 
 
-def test_half_the_stepsize_is_suggested_where_no_secant_is_finite():
+def test_half_the_stepsize_is_suggested_without_finite_secants():
     def fun(x):
         return (0.0, np.ones(2)) if (x == 1.0).all() else (np.nan, np.full(2, np.nan))
 

@@ -92,7 +92,7 @@ def test_large_steps_of_the_base_method(problem, phi, constants):
 
 
 @each_known
-def test_descent_inequality_holds_along_runs_and_between_random_points(problem, phi, constants):
+def test_descent_inequality_holds_on_runs_and_random_points(problem, phi, constants):
     points = [problem.start]
     for momentum in (0.0, 0.6):
         npgm.minimize(

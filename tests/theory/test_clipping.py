@@ -67,7 +67,7 @@ def test_the_descent_inequality_of_hard_clipping(threshold):
 @pytest.mark.parametrize(
     "phi", [npgm.Isotropic(npgm.Huber(2.0), scale=1.5), npgm.Separable(npgm.Huber(2.0), scale=1.5)], ids=repr
 )
-def test_it_holds_with_the_lipschitz_constant_of_the_clipped_gradient(phi):
+def test_it_holds_with_the_constant_of_the_clipped_gradient(phi):
     rng = np.random.default_rng(3)
     x = rng.uniform(-4, 4, (50_000, 2))
     g, H = waves(x)[1] / phi.scale, waves_hessian(x) / phi.scale
@@ -111,7 +111,7 @@ def test_clipped_gradient_descent_is_certified(momentum):
     assert all(c.bound.provenance == "derived" for c in report.certificates)
 
 
-def test_the_method_clipped_gd_is_certified_where_it_clips_the_gradient():
+def test_clipped_gd_is_certified_where_it_clips_the_gradient():
     kwargs = {"lr": 0.5, "max_step": 0.5, "maxiter": 60, "tol": 0.0, "history": True}
     start = np.array([5.0, -3.0, 0.1])
     clipped = npgm.minimize(cosh_sum, start, method="clipped_gd", **kwargs).history

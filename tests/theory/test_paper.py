@@ -123,7 +123,7 @@ def test_f_is_an_infimum_of_shifted_reference_functions():
     np.testing.assert_allclose(majorants.min(axis=1), f, atol=1e-12)
 
 
-def test_smoothness_of_a_convex_function_is_strong_convexity_of_its_conjugate():
+def test_smoothness_is_strong_convexity_of_the_conjugate():
     """Appendix A: f* - φ*/L is convex if and only if (4) holds with L; here with both conjugates by grids."""
     problem, phi = registry["quartic"](), npgm.reference("isotropic-cosh")
     L = problem.constants(phi).smoothness

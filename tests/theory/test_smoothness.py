@@ -97,7 +97,7 @@ def test_a_network_is_left_as_it_was_even_if_the_loss_fails():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_points_of_a_trajectory_give_a_lower_estimate_within_one_percent():
+def test_a_trajectory_gives_a_lower_estimate_within_a_percent():
     for key, name in (("quartic", "separable-cosh"), ("double-well", "separable-cosh"), ("logistic", "isotropic-exp")):
         problem, phi = registry[key](), npgm.reference(name)
         points = np.linspace(-4, 4, 401)[:, None]

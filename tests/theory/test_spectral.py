@@ -27,7 +27,7 @@ class Quartic:
         return (D @ X.T @ X + X @ D.T @ X + X @ X.T @ D).ravel()
 
 
-def test_the_constant_of_a_spectral_function_is_the_one_on_the_line():
+def test_the_spectral_constant_is_the_one_on_the_line():
     rng = np.random.default_rng(0)
     u, v = (np.linalg.qr(rng.standard_normal((n, 3)))[0] for n in SHAPE)
     points = [((u * (t * np.array([1.0, r, 0.3]))) @ v.T).ravel() for t in np.linspace(0.5, 1.5, 21) for r in (1, 0.5)]

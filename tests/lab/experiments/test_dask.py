@@ -99,7 +99,7 @@ def test_networks_are_those_trained_here(tmp_path, cache, address):
 
 
 @pytest.mark.slow
-def test_the_command_writes_the_report_of_what_the_cluster_computed(tmp_path, address):
+def test_the_command_reports_what_the_cluster_computed(tmp_path, address):
     options = ["--preset", "smoke", "--seeds", 1, "--output", tmp_path, "--engine", "dask", "--scheduler", address]
     commands.npgm("reproduce", "phase-retrieval", *options)
     runs = experiments.load("phase-retrieval").runs("smoke", seeds=1)

@@ -107,7 +107,7 @@ def whole(tmp_path_factory):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_an_interrupted_and_resumed_run_equals_an_uninterrupted_one(tmp_path, whole, how):
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, whole, how):
     runs = tmp_path / "matrix-factorization" / "runs"
     run = partial(experiments.run, small(), "smoke", tmp_path, jobs=1)
     assert dying.run(run, how=how, when=runs, parquet=4) not in (0, None)
@@ -172,7 +172,7 @@ def test_other_commands():
     assert "reproduce" in commands.npgm("--help")
 
 
-def test_runs_of_problems_of_their_own_are_independent_of_their_batch(tmp_path):
+def test_runs_are_independent_of_their_batch(tmp_path):
     experiment = dataclasses.replace(
         experiments.load("phase-retrieval"),
         options={"n": 30, "m": 10, "batch_size": 3},

@@ -41,7 +41,7 @@ def rows(folder):
 
 
 @pytest.mark.slow
-def test_the_command_runs_what_is_in_the_current_folder_in_several_processes(folder):
+def test_the_command_runs_what_is_in_the_current_folder(folder):
     assert COMMAND.startswith("npgm ")
     code = f"import commands; commands.program(*{COMMAND.split()[1:]}, '--jobs', '2')"
     run(folder, partial(commands.script, code, folder))

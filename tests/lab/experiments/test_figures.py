@@ -33,7 +33,7 @@ def test_names_are_apart_in_order_and_within(heights, gap):
         assert moved == pytest.approx(heights)
 
 
-def test_a_figure_is_repeatable_has_a_name_at_each_line_and_exchanges_its_colours(tmp_path):
+def test_a_figure_is_repeatable_and_exchanges_its_colours(tmp_path):
     def drawn(path):
         with style.drawing():
             figure = Figure(layout="constrained")

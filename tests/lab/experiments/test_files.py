@@ -34,7 +34,7 @@ with replacing(pathlib.Path(sys.argv[1])) as file:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no locks that end with their process")
-def test_what_a_killed_process_left_is_removed_by_the_next_write_and_nothing_else(tmp_path):
+def test_the_next_write_removes_what_a_killed_process_left(tmp_path):
     path = tmp_path / "a"
     others = [".mine.part", "mine.part", ".a.part", ".a.npgm-part", f".a.{'0' * 32}.npgm-part.bak", f".{'0' * 32}.part"]
     for name in others:
@@ -56,7 +56,7 @@ def test_what_a_killed_process_left_is_removed_by_the_next_write_and_nothing_els
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted(["a", "b", *others])
 
 
-def test_many_writers_of_one_folder_do_not_take_each_others_files(tmp_path):
+def test_many_writers_of_one_folder_keep_their_files(tmp_path):
     def write(number):
         for _ in range(50):
             with replacing(tmp_path / f"{number % 2}") as file:

@@ -84,7 +84,7 @@ def test_the_results_of_presets(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_overview_has_each_claim_at_the_largest_preset_that_decides_it(tmp_path, monkeypatch):
+def test_the_overview_has_each_claim_at_its_largest_preset(tmp_path, monkeypatch):
     monkeypatch.setattr(
         "npgm.lab.experiments.catalogue.load",
         lambda name, load=experiments.load: small() if name == "phase-retrieval" else load(name),

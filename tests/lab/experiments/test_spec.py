@@ -9,7 +9,7 @@ from npgm.lab.experiments.spec import MethodSpec
 
 
 @pytest.mark.parametrize("name", experiments.names())
-def test_every_specification_is_valid_and_its_runs_have_names_of_their_own(name):
+def test_every_specification_is_valid_and_names_its_runs(name):
     experiment = experiments.load(name)
     assert experiment.key == name
     assert {"smoke", "cpu", "paper"} <= set(experiment.presets)

@@ -56,7 +56,7 @@ def suggested(name, label, **numbers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "clip"), [("char-rnn", 0.05), ("char-lstm", 0.1)])
-def test_on_a_recurrent_network_suggestions_are_within_a_factor_of_two_of_the_best(name, clip):
+def test_suggestions_for_an_rnn_are_within_a_factor_of_two(name, clip):
     found = suggested(name, "clip + SGDm", sgd_lr=best(name, "clip + SGDm", clip), clip=clip,
                       adam_lr=best(name, "clip + AdamW", clip))  # fmt: skip
     print(found)
@@ -66,7 +66,7 @@ def test_on_a_recurrent_network_suggestions_are_within_a_factor_of_two_of_the_be
 
 
 @pytest.mark.slow
-def test_on_mnist_suggestions_are_within_a_factor_of_two_of_the_best():
+def test_suggestions_for_mnist_are_within_a_factor_of_two():
     name = "spectral-mnist"  # in which the methods move the hidden matrices
     found = suggested(name, "SGDm", sgd_lr=best(name, "SGDm"), adam_lr=best(name, "AdamW"))
     print(found)

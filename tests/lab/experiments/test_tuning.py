@@ -70,7 +70,7 @@ def searched(grid, function):
 
 
 @given(st.floats(-14, 14), st.floats(0.1, 10), st.sampled_from([1e-9, 1 / 45, 1.0, 2e5]))
-def test_the_minimum_is_found_within_the_grids_factor_wherever_it_lies(where, skew, centre):
+def test_the_minimum_is_found_within_the_factor_of_the_grid(where, skew, centre):
     def value(lr):
         distance = math.log2(lr / centre) - where
         return max(distance, -skew * distance)
@@ -264,7 +264,7 @@ def test_the_stepsize_found_is_better(done):
 
 
 @pytest.mark.slow
-def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_path):
+def test_the_table_and_a_specification_with_its_stepsizes(done, tmp_path):
     folder, tuned, _ = done
     table, *specifications = write_table(tiny(folder), "smoke", folder, tuned)
     text = table.read_text()
@@ -282,7 +282,7 @@ def test_the_table_and_a_specification_that_takes_the_stepsizes_over(done, tmp_p
 
 
 @pytest.mark.slow
-def test_a_killed_tuning_goes_on_to_the_same_end_and_computes_nothing_again(done, tmp_path, monkeypatch):
+def test_a_killed_tuning_goes_on_and_computes_nothing_again(done, tmp_path, monkeypatch):
     _, tuned, computed = done
     runs = tmp_path / "tiny" / "runs"
     work = partial(tune, tiny(tmp_path), "smoke", tmp_path, jobs=1)
@@ -416,7 +416,7 @@ def valley():
 
 
 @pytest.mark.slow
-def test_equal_grids_go_on_at_their_edges_and_use_a_seed_of_their_own(tmp_path):
+def test_equal_grids_go_on_at_edges_with_a_seed_of_their_own(tmp_path):
     tuned = tune(valley(), "smoke", tmp_path, jobs=1)
     assert [(t.after.options["lr"], t.after.radius) for t in tuned] == [(0.04, 1e-3), (0.04, 1e-3), (0.0312, None)]
     assert [radius for radius, *_ in tuned[0].by_radius] == [1e-4, 1e-3, 1e-2, 1e-1, 1.0]

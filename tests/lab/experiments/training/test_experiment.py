@@ -66,7 +66,7 @@ def test_histories(done):
 
 
 @pytest.mark.slow
-def test_a_further_run_does_nothing_and_the_report_is_of_the_runs(done):
+def test_a_further_run_does_nothing_and_reports_the_runs(done):
     output, store = done
     before = {path: path.stat().st_mtime_ns for path in store.folder.iterdir()}
     report, _, figure = experiments.write_report(small(), "smoke", experiments.run(small(), "smoke", output))
@@ -144,7 +144,7 @@ def test_means_and_confidence_intervals():
 
 
 @pytest.mark.slow
-def test_data_that_cannot_be_had_do_not_keep_the_others_from_being_run(tmp_path, monkeypatch):
+def test_missing_data_do_not_keep_others_from_being_run(tmp_path, monkeypatch):
     monkeypatch.setenv("NPGM_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})

@@ -172,7 +172,7 @@ def test_a_rank_that_fails_ends_the_others(trained):
 
 
 @pytest.mark.slow
-def test_killed_and_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
+def test_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
     runs = tmp_path / "broken" / "mnist" / "runs"
     failed, errors = torchrun(tmp_path / "first", data_parallel.run, tmp_path / "broken")
     assert failed

@@ -93,7 +93,7 @@ def test_seeds_trained_together_are_those_trained_alone(network, method, argumen
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "arguments"), [CLIPPED, MUON])
-def test_a_run_resumed_in_the_middle_of_a_round_is_the_uninterrupted_one(tmp_path, method, arguments):
+def test_a_run_resumed_within_a_round_is_the_uninterrupted_one(tmp_path, method, arguments):
     what = training(disturbance="labels")
     stopped, resumed = (Trainer(what, method, arguments, [0, 1]) for _ in range(2))
     for _ in range(4):
@@ -117,7 +117,7 @@ def test_sequences_are_of_their_part_and_targets_come_next():
     assert last[0, -1] == text._held_out["test"][-1, -1]
 
 
-def test_a_loss_that_is_too_large_in_one_step_disturbs_that_step_alone():
+def test_a_loss_too_large_in_one_step_disturbs_that_step_alone():
     before, after = (Trainer(training(disturbance=name), "sgd", {"lr": 0.1}, [0]) for name in ("none", "loss-1e2"))
     for k in range(6):
         previous = [p.detach().clone() for p in after.ensemble.members[0]]

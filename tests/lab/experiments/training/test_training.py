@@ -88,7 +88,7 @@ def test_the_loop_is_the_plain_one(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_narrow_network_survives_odd_batches_on_several_threads():
+def test_a_narrow_network_survives_odd_batches_on_threads():
     with with_threads(2):
         assert len(trained(CIFAR, "sgd", {"lr": 0.1}, [0]).history) == 2
 
@@ -111,7 +111,7 @@ def test_a_resnet_learns_and_evaluates_with_running_statistics():
         pytest.param(CIFAR, *METHODS[2], marks=pytest.mark.slow),
     ],
 )
-def test_a_run_resumed_in_the_middle_of_an_epoch_is_the_uninterrupted_one(tmp_path, training, method, arguments):
+def test_a_run_resumed_within_an_epoch_is_the_uninterrupted_one(tmp_path, training, method, arguments):
     seeds = [0, 1] if training is MNIST else [2]
     whole = trained(training, method, arguments, seeds)
     stopped = Trainer(training, method, arguments, seeds)
