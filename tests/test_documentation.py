@@ -17,10 +17,13 @@ import typer.main
 import commands
 import processes
 from npgm.lab.cli import app
-from pages import ROOT, blocks
+from pages import ROOT, blocks, tutorial
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+TUTORIALS = ROOT / "docs" / "tutorials"
 
 
 def with_code():
@@ -34,7 +37,8 @@ def with_code():
 @pytest.mark.parametrize("page", [*with_code()])
 def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path):
     output = tmp_path / "output"
-    process = processes.start(partial(commands.script, "\n".join(blocks(page, "python")), tmp_path), output)
+    code = tutorial(page) if page.parent == TUTORIALS else "\n".join(blocks(page, "python"))
+    process = processes.start(partial(commands.script, code, tmp_path), output)
     process.join()
     assert process.exitcode == 0, output.read_text()
 

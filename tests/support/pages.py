@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    return [code for _, name, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+    return [code for _, name, _, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def tutorial(page: Path) -> str:
+    """Return what a reader of a tutorial does: files are saved under their titles, Python and commands of npgm run."""
+    lines = ["import commands, pathlib, sys", "sys.path.insert(0, '.')"]
+    for _, name, title, code in BLOCK.findall(page.read_text(encoding="utf-8")):
+        if title:
+            lines.append(f"pathlib.Path({title!r}).write_text({code!r})")
+        elif name == "python":
+            lines.append(code)
+        elif name == "sh":
+            lines += [f"commands.npgm(*{shlex.split(line)[1:]})" for line in code.splitlines()]
+    return "\n".join(lines)
