@@ -1,4 +1,7 @@
-"""The adaptive grid: coarse about a stepsize, extended where its best lies at an edge, refined about its best."""
+"""Where stepsizes are searched: a list of them, or an adaptive grid about one.
+
+The grid is coarse at first, extended where its best lies at an edge, and refined about its best.
+"""
 
 from __future__ import annotations
 
@@ -93,6 +96,23 @@ class Grid:
     def _stepsize(self, k: float) -> float:
         """Return 2ᵏ times the centre, to three digits for tables and files that show it."""
         return self.centre if k == 0 else float(f"{self.centre * 2.0**k:.3g}")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A list of stepsizes, each of which is tried.
+
+    Args:
+        stepsizes: the list, which is not empty.
+    """
+
+    stepsizes: tuple[float, ...]
+
+    def search(self, values: Mapping[float, float]) -> Search:
+        """Return how far the search has come, as `Grid.search` does."""
+        tried = sorted(lr for lr in self.stepsizes if lr in values)
+        best = min(tried, key=lambda lr: (values[lr], lr), default=self.stepsizes[0])
+        return Search(tried, best, [lr for lr in self.stepsizes if lr not in values], limited=False)
 
 
 def _best(known: Mapping[float, float]) -> float:
