@@ -1,4 +1,4 @@
-"""Statements of the paper on which its theorems rest, against random numbers: Lemma B.1, Propositions B.2, B.3 and C.1."""
+"""What the paper says without a theorem of its own, or on the way to one, against random numbers."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import npgm
 from npgm.problems import registry
+from npgm.theory import bounds, certify
 
 REFERENCES = [npgm.reference(name, scale=2.0) for name in npgm.references.names("isotropic", "separable")]
 each_reference = pytest.mark.parametrize("phi", REFERENCES, ids=repr)
@@ -133,3 +134,109 @@ def test_smoothness_is_strong_convexity_of_the_conjugate():
     dual = phi.conjugate(slopes[:, None], axis=-1)
     assert (np.diff(conjugate - dual / L, 2) >= -1e-7).all()
     assert (np.diff(conjugate - dual / (0.9 * L), 2) < -1e-5).any()
+
+
+@pytest.mark.parametrize("phi", [phi for phi in REFERENCES if phi.mu > 0.0], ids=repr)
+def test_lipschitz_gradients_satisfy_every_assumption(phi):
+    """After Assumption 2.5: if ∇f is ℓ-Lipschitz, (4) and Assumption 2.5 hold with ℓ/μ_φ, of a nonconvex f too."""
+    H = np.array([[1.0, 2.0], [2.0, -1.0]])
+    ell = np.linalg.norm(H, 2) + 1.5
+
+    def function(x):
+        return 0.5 * np.sum(x * (x @ H), axis=-1) + 1.5 * np.sum(np.cos(x), axis=-1), x @ H - 1.5 * np.sin(x)
+
+    x = np.random.default_rng(5).standard_normal((4000, 2)) * np.geomspace(1e-2, 30.0, 4000)[:, None]
+    x[::2] = x[1::2] + 1e-2 * x[::2]
+    assert (certify.descent(function, phi, x, ell / phi.mu) >= -1e-9 * (1 + np.abs(function(x)[0][1:, None]))).all()
+    u = phi.precondition(function(x)[1], axis=-1)
+    change, step = (np.linalg.norm(np.diff(v, axis=0), axis=-1) for v in (u, x))
+    assert (change <= ell / phi.mu * step * (1 + 1e-9) + 1e-12).all()
+
+
+def test_the_constant_of_lipschitz_gradients_is_least():
+    for phi in REFERENCES:
+        if phi.mu > 0.0:
+            points = 1e-3 * np.array([[0.0], [1.0]])
+            slack = certify.descent(lambda x: (0.5 * x @ x, x), phi, points, 0.9 / phi.mu)
+            assert (slack[0] > 0.0).all() == (phi.curvature_at_zero * phi.mu < 0.85)
+
+
+def test_assumption_2_5_is_weaker_than_l0_l1_smoothness():
+    """exp(x²) satisfies it relative to log, and with a growing range needs an L1 as large as one likes."""
+    problem, phi = registry["exp-square"](), npgm.reference("isotropic-log")
+    x = np.linspace(-8.0, 8.0, 8001)[:, None]
+    u = phi.precondition(problem(x)[1], axis=-1)
+    assert (np.abs(np.diff(u[:, 0])) <= 2.0 * np.diff(x[:, 0]) * (1 + 1e-9)).all()
+    far = np.array([[5.0], [10.0], [20.0]])
+    least = (problem.hvp(far, np.ones_like(far)) - 1e9) / problem(far)[1]  # L1, for this L0
+    assert (least > 1.99 * far).all()
+
+
+def test_smoothness_of_an_l0_l1_smooth_function_has_a_tighter_constant():
+    """Remark 1.4: x⁴/4 is (4, 1)-smooth with no smaller L0, and (4) holds with half of L1 relative to its φ."""
+    problem = registry["quartic"]()
+    x = np.linspace(-5.0, 5.0, 2001)[:, None]
+    size, hessian = np.abs(problem(x)[1][:, 0]), problem.hvp(x, np.ones_like(x))[:, 0]
+    assert np.max(hessian - size) == pytest.approx(4.0)
+    phi, L1 = bounds.proposition_2_6(4.0, 1.0)
+    L = problem.constants(phi, n=1).smoothness
+    assert L < 0.55 * L1
+    points = np.random.default_rng(6).permutation(x)
+    assert certify.descent(problem, phi, points, L).min() > -1e-9
+    assert certify.descent(problem, phi, x, 0.9 * L).min() < -1e-9
+
+
+def test_the_tighter_inequality_of_proposition_3_2():
+    """φ(x - x̄) + ½(φ(x) - φ(x̄))² <= ½‖∇φ(x) - ∇φ(x̄)‖² for cosh, with equality on a line."""
+    phi = npgm.reference("isotropic-cosh")
+    x, y = np.random.default_rng(7).standard_normal((2, 20_000, 3)) * np.array([[[3.0]], [[1.5]]])
+    y[:100] = x[:100] * np.linspace(-1.5, 1.5, 100)[:, None]
+    left = phi(x - y, axis=-1) + 0.5 * (phi(x, axis=-1) - phi(y, axis=-1)) ** 2
+    right = 0.5 * np.sum((phi.gradient(x, axis=-1) - phi.gradient(y, axis=-1)) ** 2, axis=-1)
+    assert (left <= right * (1 + 1e-9)).all()
+    np.testing.assert_allclose(left[:100], right[:100], rtol=1e-9, atol=1e-12)
+    assert (phi(x - y, axis=-1) < 0.9 * left).any()
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.9])
+@pytest.mark.parametrize("key", ["quartic", "double-well", "bump"])
+def test_theorem_2_7_holds_with_the_term_that_it_drops(key, momentum):
+    """Its proof has -φ(m^K)/K on the right side as well."""
+    problem, phi = registry[key](), npgm.reference("isotropic-cosh")
+    constants = problem.constants(phi, 1)
+    lr = (1 - momentum) ** 2 / max(constants.smoothness, constants.lipschitz)
+    history = npgm.minimize(
+        problem, problem.start, lr=lr, momentum=momentum, reference=phi, maxiter=100, tol=0.0, history=True
+    ).history
+    S, m = history["stationarity"], history["momentum"]
+    bound = bounds.theorem_2_7(
+        phi, smoothness=constants.smoothness, lipschitz=constants.lipschitz, lr=lr, momentum=momentum,
+        gap=history["fun"][0] - problem.minimum(1), first=S[0], iterations=99,
+    )  # fmt: skip
+    K = np.arange(1, 100)
+    assert (np.cumsum(S[1:100]) / K <= bound.values[1:] - m[2:101] / K).all()
+    assert (m[2:101] > 0.0).any()
+
+
+def test_the_coefficients_in_the_proof_of_theorem_2_2():
+    """u^k - m^k = βu^k - (1-β) Σ β^k' u^{k-k'}: that of u^{k-k'} has the power k', where the paper prints k."""
+    beta, steps = 0.4, 12
+    m = np.zeros(steps)
+    for k in range(steps):
+        m = beta * m + (1 - beta) * np.eye(steps)[k]
+        past = np.arange(1, k + 1)
+        difference = np.eye(steps)[k] - m
+        assert difference[k] == pytest.approx(beta)
+        np.testing.assert_allclose(difference[k - past], -(1 - beta) * beta**past)
+        assert np.abs(difference).sum() == pytest.approx(2 * beta - beta ** (k + 1))
+
+
+def test_example_3_3_has_no_bounded_moment():
+    """E|g - f'|^p = |x + 5|^p for every p, whereas the noise of Theorem 3.1 is bounded."""
+    problem, phi = registry["two-quadratics"](), npgm.reference("isotropic-cosh")
+    x = np.geomspace(1.0, 1e6, 25)[:, None]
+    samples, full = np.stack(problem.gradients(x)), problem(x)[1]
+    for p in (1.1, 1.5, 2.0):
+        np.testing.assert_allclose(np.mean(np.abs(samples - full) ** p, axis=0), (x + 5.0) ** p)
+    dual, _ = npgm.theory.noise(phi, np.moveaxis(samples, 0, 1), full)
+    assert dual.value < problem.noise(phi)

@@ -30,9 +30,9 @@ def backtracking(problem, x, momentum, steps=60):
         u = PHI.precondition(grad)
         following = momentum * m + (1 - momentum) * u
         taken = problem(x - lr * following)[0] <= f + lr * PHI(u - following) - lr * PHI(u)
-        records.append((f, PHI.stationarity(grad), lr, taken))
+        records.append((f, PHI.stationarity(grad), lr, taken, PHI(m)))
         x, m, lr = (x - lr * following, following, lr) if taken else (x, m, 0.5 * lr)
-    names = ("fun", "stationarity", "lr", "taken")
+    names = ("fun", "stationarity", "lr", "taken", "momentum")
     return dict(zip(names, map(np.array, zip(*records, strict=True)), strict=True))
 
 

@@ -231,9 +231,14 @@ def certify(
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "npgm",
     lr: Annotated[float | None, typer.Option(help="γ; by default the largest that a theorem allows.")] = None,
     momentum: Annotated[float | None, typer.Option(help="β; by default that of the method.")] = None,
+    momentum_order: Annotated[
+        str, typer.Option(help="Momentum after or before the preconditioner: before is held to Theorems A and A'.")
+    ] = "after",
     scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
     maxiter: Annotated[int, typer.Option(help="The number of iterations.")] = 200,
-    stochastic: Annotated[bool, typer.Option(help="The stochastic method, against Theorems 3.1, 3.4 and 3.5.")] = False,
+    stochastic: Annotated[
+        bool, typer.Option(help="The stochastic method, against Theorems 3.1, 3.4, 3.5, and with momentum A and A'.")
+    ] = False,
     deviation: Annotated[float, typer.Option(help="σ of the normal noise of --stochastic.")] = 1.0,
     seeds: Annotated[int, typer.Option(help="How many runs --stochastic makes.")] = 20,
     plot: Annotated[Path | None, typer.Option(help="Draw bounds and run into this file.")] = None,
@@ -245,10 +250,11 @@ def certify(
     """
 
     def work() -> Certified:
+        order = validate.choice("momentum_order", momentum_order, ("after", "before"))
         name = reference or ("isotropic-cosh" if method == "npgm" else "isotropic-quad")
         phi = references.reference(name, scale=scale)
         if problem in ESTIMATED:
-            if stochastic or lr is not None or method != "npgm":
+            if stochastic or lr is not None or method != "npgm" or order == "before":
                 raise ValueError(f"of {problem}, only runs of the method npgm at the estimated γ are certified")
             try:
                 done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
@@ -258,14 +264,14 @@ def certify(
             cls: Any = problems.registry[validate.choice("problem", problem, [*problems.registry, *ESTIMATED])]
             instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
             if stochastic:
-                if momentum:
-                    raise ValueError("the paper has no stochastic theorem for momentum")
+                if momentum and order == "after":
+                    raise ValueError("no stochastic theorem is about momentum after the preconditioner; choose before")
                 done = certification.certify_stochastic(
-                    instance, phi, lr=lr, deviation=deviation, maxiter=maxiter, seeds=seeds
+                    instance, phi, lr=lr, momentum=momentum or 0.0, deviation=deviation, maxiter=maxiter, seeds=seeds
                 )
             else:
                 done = certification.certify_problem(
-                    instance, phi, method=method, lr=lr, momentum=momentum, maxiter=maxiter
+                    instance, phi, method=method, lr=lr, momentum=momentum, momentum_order=order, maxiter=maxiter
                 )
         if plot is not None:
             draw_certificate(done.report, plot)

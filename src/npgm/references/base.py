@@ -67,6 +67,11 @@ class Reference(ABC):
         """
         return self.kernel.radius
 
+    def euclidean_radius(self, shape: tuple[int, ...]) -> float:
+        """The radius of the least ball of the Euclidean norm around the domain of φ, for arrays of this shape."""
+        del shape
+        return self.radius
+
     @abstractmethod
     def __call__(self, x: Array, axis: Axis = None) -> Array:
         """φ(x), +∞ outside the domain, of the shape of ``x`` without ``axis``."""

@@ -86,6 +86,10 @@ class Blocks(Reference):
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         return self._sum(self.reference.stationarity, y, axis)
 
+    def euclidean_radius(self, shape: tuple[int, ...]) -> float:
+        self.flattened(shape)  # refuses another size
+        return math.hypot(*(self.reference.euclidean_radius(block) for block in self.shapes))
+
     def flattened(self, shape: tuple[int, ...]) -> Reference:
         if math.prod(shape) != self.size:
             raise ValueError(f"{self!r} has {self.size} entries, but the variables have the shape {shape}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,9 @@ class Separable(Reference):
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         _, x, restore = promote(x)
         return restore(self.scale * self.kernel.gradient(x))
+
+    def euclidean_radius(self, shape: tuple[int, ...]) -> float:
+        return math.sqrt(math.prod(shape)) * self.radius
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)

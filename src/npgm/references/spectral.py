@@ -87,6 +87,10 @@ class Spectral(Reference):
             axis,
         )
 
+    def euclidean_radius(self, shape: tuple[int, ...]) -> float:
+        singular_values = math.prod(shape[:-2]) * min(shape[-2:]) if len(shape) > 1 else 1
+        return math.sqrt(singular_values) * self.radius
+
     def flattened(self, shape: tuple[int, ...]) -> Reference:
         return Blocks(self, (shape,)) if len(shape) > 1 else self
 

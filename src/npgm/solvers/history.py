@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import array_api_compat
 import numpy as np
 
 from npgm._common.array import Array, Bools, Floats, Namespace, to_host
 from npgm.references import Isotropic
+from npgm.solvers.heavy_ball import HeavyBall
 from npgm.solvers.iterate import Iterate
 from npgm.solvers.method import Method
 from npgm.solvers.preconditioned import Preconditioned
+from npgm.solvers.stepsizes.backtracking import Backtracking
 
 _ENTRIES = 65536
 """Stationarity has many operations: it is taken of so many iterates at once as have up to so many entries."""
@@ -22,22 +25,30 @@ class History(dict[str, Any]):
     """What `minimize` returns as ``history``: arrays over k = 0, ..., nit by name, and the method that made the run.
 
     Args:
-        arrays: "fun", "grad_norm", "stationarity" and "seconds" at each iterate; "lr", the γ of the step from there,
-            and "taken", whether it was, which is not so where a rule for the stepsize rejected it. After the end of a
-            run these are NaN and False. For Algorithm 1 with momentum also "momentum", which is φ(m^{k-1}); with
-            ``prox`` and a rule for the stepsize "decrease", which is Δ/γ at each iterate with the γ of the step from
-            there (docs/theory.md).
+        arrays: "fun", "grad_norm", "stationarity", "conjugate", which is φ*(∇f), and "seconds" at each iterate; "lr",
+            the γ of the step from there, and "taken", whether it was, which is not so where a rule for the stepsize
+            rejected it. After the end of a run these are NaN and False. With momentum, and γ a number or found by
+            backtracking, also "momentum": φ of the last step taken over its γ, 0 at the start, which is φ(m^{k-1}), or
+            φ(∇φ*(m^{k-1})) with momentum before the preconditioner. With ``prox`` and a rule for the stepsize
+            "decrease", which is Δ/γ at each iterate with the γ of the step from there (docs/theory.md).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
+        size: the number of entries of a point; None if not known.
     """
 
-    def __init__(self, arrays: Mapping[str, Any], method: Method, eps: float = float(np.finfo(np.float64).eps)):
+    def __init__(
+        self,
+        arrays: Mapping[str, Any],
+        method: Method,
+        eps: float = float(np.finfo(np.float64).eps),
+        size: int | None = None,
+    ):
         super().__init__(arrays)
-        self.method, self.eps = method, eps
+        self.method, self.eps, self.size = method, eps, size
 
 
 class Recorder:
-    """The records of a call of `minimize`, with the stationarity measure of the method's own φ."""
+    """The records of a call of `minimize`, with the measures of the method's own φ."""
 
     def __init__(self, xp: Namespace, method: Method, phi: Preconditioned) -> None:
         self.xp, self.method, self.phi = xp, method, phi
@@ -49,8 +60,11 @@ class Recorder:
         self.grad_norm: list[Floats] = []
         self.seconds: list[float] = []
         self.stationarity: list[Floats] = []
+        self.conjugate: list[Floats] = []
         self.gradients: list[Array] = []
-        self.algorithm_1 = method.as_npgm if method.as_npgm and method.as_npgm.momentum else None
+        self.size: int | None = None
+        averages = isinstance(method, HeavyBall) and isinstance(method.lr, float | Backtracking)
+        self.averages = averages and method.momentum > 0.0  # type: ignore[attr-defined]
         self.x: Array | None = None
         self.momentum: list[Floats] = []
 
@@ -59,8 +73,9 @@ class Recorder:
         self.fun.append(iterate.f.copy())
         self.grad_norm.append(iterate.grad_norm.copy())
         self.seconds.append(seconds)
-        if self.algorithm_1 is not None:
-            self._append_momentum(iterate.x, self.algorithm_1.lr)
+        self.size = iterate.x.shape[-1]
+        if self.averages:
+            self._append_momentum(iterate)
         if len(self.fun) > 1:
             self.lr.append(np.array(iterate.stepsize))
             self.taken.append(None if iterate.taken is None else iterate.taken.copy())
@@ -75,10 +90,12 @@ class Recorder:
         """Return what `minimize` returns as ``history``, for runs that ended after ``nit`` iterations."""
         grad_norm = np.array(self.grad_norm)
         if self.isotropic:
-            stationarity = self.phi.stationarity_of_norms(grad_norm)
+            stationarity, conjugate = self.phi.stationarity_of_norms(grad_norm), self.phi.conjugate_of_norms(grad_norm)
         else:
             self._reduce()
-            stationarity = np.reshape(np.concatenate(self.stationarity), grad_norm.shape)
+            stationarity, conjugate = (
+                np.reshape(np.concatenate(values), grad_norm.shape) for values in (self.stationarity, self.conjugate)
+            )
         lr, taken = np.full(grad_norm.shape, np.nan), np.zeros(grad_norm.shape, dtype=np.bool_)
         for k, (gamma, step) in enumerate(zip(self.lr, self.taken, strict=True)):
             lr[k] = np.where(nit > k, gamma, np.nan)
@@ -87,6 +104,7 @@ class Recorder:
             "fun": np.array(self.fun),
             "grad_norm": grad_norm,
             "stationarity": stationarity,
+            "conjugate": conjugate,
             "lr": lr,
             "taken": taken,
         }
@@ -98,19 +116,26 @@ class Recorder:
             runs["momentum"] = np.array(self.momentum)
         if not batch:
             runs = {name: values[:, 0] for name, values in runs.items()}
-        return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps)
+        return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps, self.size)
 
-    def _append_momentum(self, x: Array, lr: float) -> None:
-        last, self.x = self.x, self.xp.asarray(x, copy=True)
-        m = (self.x if last is None else last) - self.x
-        phi = self.phi.reference  # of one λ, as Algorithm 1 has it
-        value = phi(m / lr, axis=-1)
-        # rounding of x may carry m out of a bounded domain, at whose boundary it is
-        inside = phi(m * ((1.0 - 1e-6) / lr), axis=-1) if phi.radius < math.inf else value
-        self.momentum.append(to_host(self.xp.where(self.xp.isfinite(value), value, inside)))
+    def _append_momentum(self, iterate: Iterate) -> None:
+        xp, last = self.xp, self.x
+        self.x = x = xp.asarray(iterate.x, copy=True)
+        if last is None:
+            self.momentum.append(np.zeros_like(iterate.f))
+            return
+        lr = np.broadcast_to(np.asarray(iterate.stepsize), iterate.f.shape)
+        m = (last - x) / xp.asarray(lr[:, None].copy(), dtype=x.dtype, device=array_api_compat.device(x))
+        value = self.phi.value(m)
+        if self.phi.reference.radius < math.inf:
+            # rounding of x may carry m out of a bounded domain, at whose boundary it is
+            value = xp.where(xp.isfinite(value), value, self.phi.value((1.0 - 1e-6) * m))
+        taken = True if iterate.taken is None else iterate.taken
+        self.momentum.append(np.where(taken, to_host(value), self.momentum[-1]))
 
     def _reduce(self) -> None:
         if self.gradients:
-            stationarity = self.phi.stationarity(self.xp.stack(self.gradients))
-            self.stationarity.append(to_host(self.xp.reshape(stationarity, (-1,))))
+            gradients = self.xp.stack(self.gradients)
+            for records, measure in ((self.stationarity, self.phi.stationarity), (self.conjugate, self.phi.conjugate)):
+                records.append(to_host(self.xp.reshape(measure(gradients), (-1,))))
             self.gradients.clear()

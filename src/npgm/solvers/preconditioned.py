@@ -50,10 +50,22 @@ class Preconditioned:
         """Return φ(∇φ*(grad)), of shape (..., runs) for gradients of shape (..., runs, n)."""
         return self._times_scale(self.reference.stationarity(self._relative(grad), axis=-1))
 
+    def conjugate(self, grad: Array) -> Array:
+        """Return φ*(grad), shaped as `stationarity`."""
+        return self._times_scale(self.reference.conjugate(self._relative(grad), axis=-1))
+
     def stationarity_of_norms(self, grad_norm: Floats) -> Floats:
-        """Return the same for an isotropic φ, from the norms of the gradients."""
+        """Return `stationarity` of an isotropic φ, from the norms of the gradients."""
+        return to_host(self._on_host.stationarity(grad_norm[..., None]))
+
+    def conjugate_of_norms(self, grad_norm: Floats) -> Floats:
+        """Return `conjugate` of an isotropic φ, from the norms of the gradients."""
+        return to_host(self._on_host.conjugate(grad_norm[..., None]))
+
+    @property
+    def _on_host(self) -> Preconditioned:
         scale = None if self.scale is None else to_host(self.scale[:, 0])[:, None]
-        return to_host(Preconditioned(self.reference, scale).stationarity(grad_norm[..., None]))
+        return Preconditioned(self.reference, scale)
 
     def _relative(self, grad: Array) -> Array:
         return grad if self.scale is None else grad / self.scale

@@ -39,6 +39,29 @@ def test_certify_with_momentum_and_a_plot(tmp_path):
     assert "prefers-color-scheme" in (tmp_path / "certificate.svg").read_text()
 
 
+@pytest.mark.parametrize("noise", [(), ("--stochastic", "--seeds", 4)])
+@pytest.mark.parametrize(("reference", "theorem"), [("separable-cosh", "A"), ("separable-log", "A'")])
+def test_certify_momentum_before_the_preconditioner(reference, theorem, noise):
+    arguments = (
+        "quadratic",
+        "--momentum",
+        0.9,
+        "--momentum-order",
+        "before",
+        "--reference",
+        reference,
+        "--maxiter",
+        40,
+    )
+    printed = commands.npgm("certify", *arguments, *noise)
+    assert f" Theorem {theorem} " in printed.split("•")[0]
+    assert "NO" not in printed
+    # the stepsize is the largest: Theorem A's condition is an equality
+    if theorem == "A":
+        lr = float(printed.split(",")[0].removeprefix("γ = ")) * (1 + 1e-4)
+        commands.npgm("certify", *arguments, *noise, "--lr", lr, status=1)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "theorems"),
@@ -112,6 +135,10 @@ def test_certify_says_that_no_theorem_applies():
         ("quartic", "--lr", "-1"),
         ("quartic", "--maxiter", "0"),
         ("quartic", "--stochastic", "--momentum", "0.5"),
+        ("quartic", "--momentum", "0.5", "--momentum-order", "before"),
+        ("quadratic", "--momentum-order", "first"),
+        ("two-quadratics", "--stochastic", "--momentum", "0.5", "--momentum-order", "before"),
+        ("phase-retrieval", "--momentum", "0.5", "--momentum-order", "before"),
         ("quartic", "--stochastic", "--deviation", "-1"),
     ],
 )

@@ -39,6 +39,10 @@ def test_the_paper_preset_of_phase_retrieval_is_the_papers():
     assert clipped.options == {"lr": 0.000023, "max_step": 1.0, "nu": 0.0}
 
 
+def test_the_sweep_of_momentum_on_cifar10_is_the_papers():
+    assert experiments.load("cifar10-momentum").sweep == [5, 1, 0.5, 0.1, 0.05, 0.01, 0.005]
+
+
 VALID = """
 title = "t"
 kind = "solving"

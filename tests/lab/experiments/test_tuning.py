@@ -190,6 +190,19 @@ def test_a_stepsize_on_which_seeds_diverge_or_differ_is_lowered(tmp_path, monkey
     assert "| one only | 9 |" in write_table(experiment, "smoke", tmp_path, alone)[0].read_text()
 
 
+def test_a_sweep_tries_what_it_lists(tmp_path, monkeypatch):
+    quadratics(tmp_path, monkeypatch, [1.0, 1.1])
+    path = tmp_path / "quadratics.toml"
+    path.write_text("sweep = [3.0, 0.7, 0.2, 0.01]\n" + path.read_text())
+    experiment = catalogue.parse(path)
+    (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1)
+    assert (tuned.after.options["lr"], tuned.trials, tuned.limited) == (0.7, 4, False)
+    assert "over 3, 0.7, 0.2, 0.01." in write_table(experiment, "smoke", tmp_path, [tuned])[0].read_text()
+    path.write_text("tuning_seed = 100\n" + path.read_text())
+    with pytest.raises(ValueError, match="sweep and tuning_seed exclude each other"):
+        catalogue.parse(path)
+
+
 def test_a_stepsize_is_not_lowered_where_that_does_not_help(tmp_path, monkeypatch):
     experiment = quadratics(tmp_path, monkeypatch, [1.0, 1e-3])
     (tuned,) = tune(experiment, "smoke", tmp_path, jobs=1)

@@ -58,6 +58,7 @@ def certify_problem(
     method: str = "npgm",
     lr: float | None = None,
     momentum: float | None = None,
+    momentum_order: str = "after",
     maxiter: int = 200,
 ) -> Certified:
     """Run a method on a problem from its start, and hold the run to every theorem that applies.
@@ -66,8 +67,10 @@ def certify_problem(
         problem: one whose constants relative to φ are known.
         phi: φ; ½‖·‖² for the methods "gd" and "gdm".
         method: one of `METHODS`.
-        lr: γ; by default the largest that a theorem allows, 1/L for β < 1/2 and (1-β)²/L else.
+        lr: γ; by default the largest that a theorem allows, 1/L for β < 1/2 and (1-β)²/L else; with momentum before
+            the preconditioner that of Theorem A, or for a φ of bounded domain the one of the least bound of Theorem A'.
         momentum: β.
+        momentum_order: ``"after"`` or ``"before"`` the preconditioner.
         maxiter: the number of iterations.
 
     Raises:
@@ -76,13 +79,19 @@ def certify_problem(
     beta = _momentum(method, momentum, phi)
     start, minimiser = problem.start, problem.minimiser
     constants = problem.constants(phi, start.size)
+    before = validate.choice("momentum_order", momentum_order, ("after", "before")) == "before"
+    ell = gradient_lipschitz(problem) if before else None
+    if lr is None:
+        lr = _largest(constants, beta) if ell is None else _largest_before(problem, phi, ell, beta, maxiter)
     return _run(
         problem,
         phi,
         start,
         constants,
-        lr=_largest(constants, beta) if lr is None else lr,
+        lr=lr,
         momentum=beta,
+        momentum_order=momentum_order,
+        gradient_lipschitz=ell,
         maxiter=maxiter,
         minimum=problem.minimum(start.size),
         exact=True,
@@ -167,6 +176,7 @@ def certify_stochastic(
     phi: Reference,
     *,
     lr: float | None = None,
+    momentum: float = 0.0,
     deviation: float = 1.0,
     maxiter: int = 200,
     seeds: int = 20,
@@ -174,25 +184,31 @@ def certify_stochastic(
     """Run the stochastic method on a problem, and hold the mean over the seeds to Theorems 3.1, 3.4 and 3.5.
 
     Theorem 3.4 has runs of its own, of K = maxiter/16, maxiter/4 and maxiter iterations, with the variance of a batch
-    of K.
+    of K. With momentum, which is before the preconditioner, the theorems are A and A', and these runs are left out.
 
     Args:
         problem: one whose constants relative to φ are known. A `StochasticProblem` has a stochastic gradient of its
             own; to the gradient of another one, normal noise is added.
         phi: φ.
-        lr: γ; by default 1/L.
+        lr: γ; by default 1/L, and with momentum as in `certify_problem`.
+        momentum: β.
         deviation: σ with E‖g - ∇f‖² = σ², for normal noise.
         maxiter: the number of iterations.
         seeds: how many runs.
     """
     start = problem.start
     constants = problem.constants(phi, start.size)
-    lr = 1.0 / constants.smoothness if lr is None else lr
     maxiter, deviation = validate.count("maxiter", maxiter, least=1), validate.nonnegative("deviation", deviation)
+    ell = gradient_lipschitz(problem) if validate.fraction("momentum", momentum) else None
+    if lr is None:
+        largest = 1.0 / constants.smoothness
+        lr = largest if ell is None else _largest_before(problem, phi, ell, momentum, maxiter)
     minimum, common = problem.minimum(start.size), {"smoothness": constants.smoothness}
 
     def runs(gradient: Any, iterations: int) -> Any:
-        return certify.simulate(problem, gradient, phi, start, lr=lr, iterations=iterations, seeds=range(seeds))
+        return certify.simulate(
+            problem, gradient, phi, start, lr=lr, momentum=momentum, iterations=iterations, seeds=range(seeds)
+        )
 
     def normal(batch: int) -> Any:
         size = deviation / (start.size * batch) ** 0.5
@@ -200,9 +216,11 @@ def certify_stochastic(
 
     def batched(K: int) -> Any:
         history = runs(normal(K), K)  # of the mean of K gradients, drawn at once
-        return History({**history, "batch": K}, history.method)
+        return History({**history, "batch": K}, history.method, size=history.size)
 
     if isinstance(problem, StochasticProblem):
+        if momentum:
+            raise ValueError(f"Theorems A and A' need a bounded variance, and that of {problem.key} is not known to be")
         report = certify.stochastic(
             runs(problem.sample, maxiter),
             minimum=minimum,
@@ -216,8 +234,16 @@ def certify_stochastic(
         )
         return Certified(lr, constants, maxiter, report)
     report = certify.stochastic(
-        runs(normal(1), maxiter), minimum=minimum, exact=True, pl=constants.pl, variance=deviation**2, **common
+        runs(normal(1), maxiter),
+        minimum=minimum,
+        exact=True,
+        pl=constants.pl,
+        variance=deviation**2,
+        gradient_lipschitz=ell,
+        **common,
     )
+    if momentum:
+        return Certified(lr, constants, maxiter, report)
     sizes = sorted({max(maxiter // 16, 1), max(maxiter // 4, 1), maxiter})
     growing = certify.growing_batches([batched(K) for K in sizes], minimum=minimum, variance=deviation**2, **common)
     both = certify.Report(
@@ -259,6 +285,30 @@ def _largest(constants: Constants, momentum: float) -> float:
     return 1.0 / L if momentum < 0.5 else (1.0 - momentum) ** 2 / max(L, constants.lipschitz or L)
 
 
+def gradient_lipschitz(problem: Problem) -> float:
+    """Return the Lipschitz constant of ∇f itself.
+
+    Raises:
+        ValueError: if there is none, or it is not known.
+    """
+    try:
+        constants = problem.constants("isotropic-quad", problem.start.size)
+    except ValueError as error:
+        raise ValueError(f"Theorems A and A' need the Lipschitz constant of ∇f itself, and {error}") from None
+    return constants.smoothness if constants.lipschitz is None else constants.lipschitz
+
+
+def _largest_before(problem: Problem, phi: Reference, ell: float, beta: float, maxiter: int) -> float:
+    """Return the largest γ of Theorem A; for a φ of bounded domain the one of the least bound of Theorem A'."""
+    if phi.radius == np.inf:
+        L, b = ell / phi.mu, (beta * ell / (phi.scale * (1.0 - beta))) ** 2 / phi.kernel.mu
+        return 2.0 / (L + (L**2 + 4.0 * b) ** 0.5)  # γL + bγ² = 1
+    start = problem.start
+    gap = float(problem(start)[0]) - problem.minimum(start.size)
+    drift = ell * phi.euclidean_radius(start.shape) ** 2 * (2.0 * beta / (1.0 - beta) + 0.5)
+    return (gap / (drift * maxiter)) ** 0.5  # the least of D0/(γK) + γ drift
+
+
 def _run(
     function: Callable[[Floats], tuple[Any, Floats]],
     phi: Reference,
@@ -268,6 +318,7 @@ def _run(
     lr: float,
     momentum: float,
     maxiter: int,
+    momentum_order: str = "after",
     estimated: bool = False,
     **known: Any,
 ) -> Certified:
@@ -277,6 +328,7 @@ def _run(
         start,
         lr=lr,
         momentum=momentum,
+        momentum_order=momentum_order,
         reference=phi,
         maxiter=validate.count("maxiter", maxiter, least=1),
         tol=0.0,

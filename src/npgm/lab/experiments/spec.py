@@ -194,6 +194,8 @@ class Experiment(ABC):
     """What figures and tables show."""
     marks: list[int] = field(default_factory=list)
     """Iterations or epochs at which tables show the measure, beside the last ones."""
+    sweep: list[float] = field(default_factory=list)
+    """The stepsizes that tuning tries; empty for an adaptive grid about that of each method."""
     tuning_seed: int | None = None
     """The seed with which stepsizes, λ and radii of clipping are tuned on grids that are the same for all methods, none
     of those that are reported; None for the paper's tuning. See `npgm.lab.experiments.tuning.tune`."""
@@ -216,6 +218,10 @@ class Experiment(ABC):
         validate.positive("converged_below", self.converged_below)
         for mark in self.marks:
             validate.count("marks", mark, least=1)
+        for lr in self.sweep:
+            validate.positive("sweep", lr)
+        if self.sweep and self.tuning_seed is not None:
+            raise ValueError("sweep and tuning_seed exclude each other: a tuning seed has grids of its own")
         for quantity in (self.measure, *self.quantities):
             validate.choice("quantity", quantity, self.known)
         for i, method in enumerate(self.methods):

@@ -171,13 +171,13 @@ def algorithm_1(theorem: str, history: History) -> None:
         raise AssumptionError(theorem, "Algorithm 1 of the paper", f"the run is one of {history.method!r}")
 
 
-def before_the_map(theorem: str, history: History) -> NPGM:
-    """Return the method of a run with momentum before the preconditioner, with one γ and one λ."""
+def before_the_map(theorem: str, history: History) -> None:
+    """Check that the run is one from its start, with momentum before the preconditioner, one γ and one λ."""
     method = history.method
     known = isinstance(method, NPGM) and isinstance(method.lr, float) and method.scale != "auto"
     if not (known and method.momentum_order == "before"):  # type: ignore[attr-defined]
         raise AssumptionError(theorem, "momentum before the preconditioner", f"the run is one of {method!r}")
-    return method  # type: ignore[return-value]
+    whole(theorem, history, method.momentum)  # type: ignore[attr-defined]
 
 
 def momentum_before(
@@ -188,10 +188,11 @@ def momentum_before(
     iterations: int,
     variance: float = 0.0,
 ) -> Trials:
-    """Return Theorems A and A' for a run, of an f with an ``lipschitz`` gradient."""
+    """Return Theorems A and A' for a run `before_the_map`, of an f with an ``lipschitz`` gradient."""
 
-    def options(name: str) -> dict[str, Any]:
-        method, norms = before_the_map(name, history), np.asarray(history["grad_norm"])
+    def options() -> dict[str, Any]:
+        method: Any = history.method
+        norms = np.asarray(history["grad_norm"])
         return {
             "reference": method.reference,
             "lipschitz": lipschitz,
@@ -204,21 +205,30 @@ def momentum_before(
 
     def bounded() -> Bound:
         name = "Theorem A'"
-        values = options(name)
-        if not isinstance(values["reference"], Isotropic):
-            found = f"φ is {values['reference'].name}"
-            raise AssumptionError(name, "φ isotropic, to be observed in a history", found)
-        return bounds.momentum_before_bounded(**values, deviation=variance**0.5)
+        values = options()
+        phi = values["reference"]
+        ratio = 1.0
+        if phi.radius < np.inf and not isinstance(phi, Isotropic):
+            if history.size is None:
+                raise AssumptionError(name, "a known number of variables", "the history has no size")
+            ratio = phi.euclidean_radius((history.size,)) / phi.radius
+        # the constants of the Euclidean norm are at most so many times larger in the dual norm
+        values |= {"lipschitz": ratio**2 * lipschitz, "first": ratio * values["first"]}
+        return bounds.momentum_before_bounded(**values, ratio=ratio, deviation=variance**0.5)
 
     return {
-        "Theorem A": lambda: bounds.momentum_before(**options("Theorem A"), variance=variance),
+        "Theorem A": lambda: bounds.momentum_before(**options(), variance=variance),
         "Theorem A'": bounded,
     }
 
 
 def from_the_start(theorem: str, history: History, momentum: float) -> None:
     """Check that the history of a run with momentum begins at its start, where m = 0."""
-    if momentum > 0.0 and (found := float(series(history, "momentum")[0])) != 0.0:
+    if momentum == 0.0:
+        return
+    if "momentum" not in history:
+        raise ValueError("history has no 'momentum', which tells whether it begins at the start; run minimize anew")
+    if (found := float(np.max(np.asarray(history["momentum"])[0]))) != 0.0:
         raise AssumptionError(
             theorem, "the history from the start on, m = 0", f"φ(m) = {found:.3g} before its first step"
         )

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 from npgm._common.array import Floats
-from npgm.references import Isotropic, Reference
 from npgm.solvers import History
 from npgm.theory import bounds
-from npgm.theory.bounds import AssumptionError, Bound
+from npgm.theory.bounds import Bound
 from npgm.theory.certify.report import (
     Report,
     Trials,
     algorithm_1,
+    before_the_map,
     check,
     from_the_start,
     known_minimum,
@@ -112,8 +112,8 @@ def deterministic(
             [[np.nan], np.cumsum(measure[1:]) / np.arange(1, measure.size)]
         ),
         "gap": lyapunov,
-        "conjugate": lambda bound: _conjugate(phi, norms),
-        "mean conjugate": lambda bound: np.cumsum(_conjugate(phi, norms)) / np.arange(1, norms.size + 1),
+        "conjugate": lambda bound: series(history, "conjugate"),
+        "mean conjugate": lambda bound: np.cumsum(series(history, "conjugate")) / np.arange(1, fun.size + 1),
     }
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
@@ -123,18 +123,10 @@ def deterministic(
     def assume(theorem: str) -> None:
         if theorem in before:
             smooth(theorem, history)
+            before_the_map(theorem, history)
         else:
             algorithm_1(theorem, history)
             from_the_start(theorem, history, momentum)
         some_steps(theorem, fun.size - 1)
 
     return report(trials | before, observe, assume)
-
-
-def _conjugate(phi: Reference, norms: Floats) -> Floats:
-    if not isinstance(phi, Isotropic):
-        raise AssumptionError(
-            "The convex bound on φ*(∇f)", "φ isotropic, to be observed in a history", f"φ is {phi.name}"
-        )
-    values: Floats = phi.conjugate(norms[:, None], axis=-1)
-    return values

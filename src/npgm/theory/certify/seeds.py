@@ -21,6 +21,7 @@ from npgm.theory.certify.report import (
     Trials,
     UndecidedError,
     algorithm_1,
+    before_the_map,
     check,
     known_minimum,
     momentum_before,
@@ -67,8 +68,8 @@ def simulate(
         momentum: β, before the preconditioner.
 
     Returns:
-        Arrays "fun", "stationarity", "grad_norm" and "conjugate", φ*(∇f), of shape (iterations + 1, seeds), and the
-        number "batch", with the method.
+        Arrays "fun", "stationarity", "grad_norm", "conjugate", φ*(∇f), and "momentum", φ of the last step over γ, of
+        shape (iterations + 1, seeds), and the number "batch", with the method.
 
     Raises:
         ValueError: if there is no seed, or one of them twice; or if φ is spectral and x^0 has several entries.
@@ -80,18 +81,19 @@ def simulate(
     method = NPGM(lr, reference=phi, momentum=momentum, momentum_order="before")
     iterations = validate.count("iterations", iterations)
     batch = validate.count("batch", batch, least=1)
-    records = np.empty((4, iterations + 1, len(seeds)))
+    names = ("fun", "stationarity", "grad_norm", "conjugate", "momentum")
+    records = np.empty((len(names), iterations + 1, len(seeds)))
     for column, seed in enumerate(seeds):
         rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)
         for k in range(iterations + 1):
             value, full = function(x)
-            records[:, k, column] = value, phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full)
+            measures = phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full), phi.stationarity(m)
+            records[:, k, column] = value, *measures
             if k < iterations:
                 mean = sum(gradient(rng, x) for _ in range(batch)) / batch
                 m = method.momentum * m + (1.0 - method.momentum) * mean
                 x = x - method.lr * phi.precondition(m)
-    names = ("fun", "stationarity", "grad_norm", "conjugate")
-    return History(dict(zip(names, records, strict=True)) | {"batch": batch}, method)
+    return History(dict(zip(names, records, strict=True)) | {"batch": batch}, method, size=start.size)
 
 
 def stochastic(
@@ -239,7 +241,9 @@ def _runs(history: History) -> tuple[Floats, Floats]:
 
 
 def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
-    if not momentum:
+    if momentum:
+        before_the_map(theorem, history)
+    else:
         algorithm_1(theorem, history)
         without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
     fun, _ = _runs(history)

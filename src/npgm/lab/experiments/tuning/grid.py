@@ -1,8 +1,12 @@
-"""The adaptive grid: coarse about a stepsize, extended where its best lies at an edge, refined about its best."""
+"""Where stepsizes are searched: a list of them, or an adaptive grid about one.
+
+The grid is coarse at first, extended where its best lies at an edge, and refined about its best.
+"""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -31,8 +35,25 @@ class Search:
     limited: bool
 
 
+class Plan(ABC):
+    """Where a search looks, as a function of the values that it has found."""
+
+    @abstractmethod
+    def search(self, values: Mapping[float, float]) -> Search:
+        """Return how far the search has come, given the values that are known."""
+
+    def rounds(self, values: Mapping[float, float]) -> Iterator[list[float]]:
+        """Yield the stepsizes whose values the search needs next, until it has ended.
+
+        Args:
+            values: as for `search`; the caller enters what was wanted before it goes on.
+        """
+        while wanted := self.search(values).wanted:
+            yield wanted
+
+
 @dataclass(frozen=True)
-class Grid:
+class Grid(Plan):
     """A geometric grid of stepsizes.
 
     The first round has the centre, and its multiples by 1/4, 4, 1/16 and 16. While the best one is an edge, the grid
@@ -71,15 +92,6 @@ class Grid:
             known |= {k: values[self._stepsize(k)] for k in following}
         return self._found(known, [], limited=False)
 
-    def rounds(self, values: Mapping[float, float]) -> Iterator[list[float]]:
-        """Yield the stepsizes whose values the search needs next, until it has ended.
-
-        Args:
-            values: as for `search`; the caller enters what was wanted before it goes on.
-        """
-        while wanted := self.search(values).wanted:
-            yield wanted
-
     def _found(self, known: dict[float, float], wanted: list[float], *, limited: bool) -> Search:
         best = self._stepsize(_best(known)) if known else self.centre
         return Search([self._stepsize(k) for k in sorted(known)], best, wanted, limited)
@@ -102,6 +114,23 @@ class Grid:
     def _stepsize(self, k: float) -> float:
         """Return 2ᵏ times the centre, to three digits for tables and files that show it."""
         return self.centre if k == 0 else float(f"{self.centre * 2.0**k:.3g}")
+
+
+@dataclass(frozen=True)
+class Sweep(Plan):
+    """A list of stepsizes, each of which is tried.
+
+    Args:
+        stepsizes: the list, which is not empty.
+    """
+
+    stepsizes: tuple[float, ...]
+
+    def search(self, values: Mapping[float, float]) -> Search:
+        """Return how far the search has come, as `Grid.search` does."""
+        tried = sorted(lr for lr in self.stepsizes if lr in values)
+        best = min(tried, key=lambda lr: (values[lr], lr), default=self.stepsizes[0])
+        return Search(tried, best, [lr for lr in self.stepsizes if lr not in values], limited=False)
 
 
 def _best(known: Mapping[float, float]) -> float:

@@ -66,10 +66,12 @@ def _sections(experiment: Experiment, preset: str, tuned: Sequence[Tuned]) -> It
                 columns = ("method", "λ or radius", "best γ", f"least {measure}")
                 yield table(columns, ((label, *(f"{value:.4g}" for value in row)) for label, *row in rows))
         return
+    listed = ", ".join(f"{lr:g}" for lr in experiment.sweep)
+    where = f"over {listed}" if listed else "on an adaptive grid about the paper's γ"
     yield (
-        f"The least {measure} at the end was searched on the first of the {starts}, on an adaptive grid about the "
-        f"paper's γ. The {starts} agree where none diverges and the worst is at most {SPREAD:g} times the best, where "
-        f"values below {NEGLIGIBLE * experiment.converged_below:g} count as that. While they do not, the next lower γ "
+        f"The least {measure} at the end was searched on the first of the {starts}, {where}. "
+        f"The {starts} agree where none diverges and the worst is at most {SPREAD:g} times the best, where values "
+        f"below {NEGLIGIBLE * experiment.converged_below:g} count as that. While they do not, the next lower γ "
         f"that was tried is taken, unless its worst is worse."
     )
 

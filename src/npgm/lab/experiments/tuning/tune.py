@@ -15,7 +15,7 @@ from npgm.lab.experiments.runner import complete
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Run, Setting
 from npgm.lab.experiments.store import Store
 from npgm.lab.experiments.summary import summarise
-from npgm.lab.experiments.tuning.grid import Grid, Search
+from npgm.lab.experiments.tuning.grid import Grid, Plan, Search, Sweep
 from npgm.lab.files import make_writable
 
 SPREAD = 10.0
@@ -81,6 +81,9 @@ def tune(
     never computed again. The course of a search is a function of the values of these runs: an interrupted tuning goes
     on to the same end as if there had been no interruption.
 
+    An experiment with a ``sweep`` is tuned over that list of stepsizes in place of a grid, as Section 4.1 does it for
+    momentum.
+
     An experiment with a ``tuning_seed`` is tuned by equal grids for all methods instead: seven stepsizes with ratios of
     2 about that which the experiment has, and each of them with λ, or the radius of clipping, as the experiment has it,
     a tenth and ten times of it unless the method has a ``fixed_radius``. A grid whose best is at its edge goes on. They
@@ -93,7 +96,7 @@ def tune(
         output: the folder of all results.
         methods: labels of methods; by default those that are compared in figures and claims.
         seeds: to check on the first so many seeds of each setting only.
-        trials: the largest number of stepsizes to try on the first seed, for each method and setting.
+        trials: the largest number of stepsizes of a grid to try on the first seed, for each method and setting.
         jobs: processes; see `npgm.lab.experiments.run`.
         device: where networks are trained.
 
@@ -134,10 +137,10 @@ class _Search:
 
     Args:
         run: of the method, with that seed.
-        grid: the grid, about the method's stepsize.
+        grid: the grid, about the method's stepsize, or the list of stepsizes.
     """
 
-    def __init__(self, experiment: Experiment, store: Store, run: Run, grid: Grid) -> None:
+    def __init__(self, experiment: Experiment, store: Store, run: Run, grid: Plan) -> None:
         self.experiment, self.store, self.run, self.grid = experiment, store, run, grid
         self.values: dict[float, float] = {}
 
@@ -173,7 +176,9 @@ class _Tuning:
 
     def __init__(self, experiment: Experiment, store: Store, runs: list[Run], trials: int) -> None:
         self.experiment, self.store, self.runs = experiment, store, runs
-        self.search = _Search(experiment, store, runs[0], Grid(_stepsize(runs[0].method), trials))
+        centre = _stepsize(runs[0].method)
+        grid: Plan = Sweep(tuple(experiment.sweep)) if experiment.sweep else Grid(centre, trials)
+        self.search = _Search(experiment, store, runs[0], grid)
         self.chosen = runs[0].method
 
     def steps(self) -> Iterator[list[Run]]:
