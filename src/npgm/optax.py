@@ -41,12 +41,23 @@ SCOPES = ("global", "tensor")
 
 
 class AutoScaleState(NamedTuple):
-    """What ``scale="auto"`` remembers of each vector: trees of scalars, or scalars where all leaves are one vector."""
+    """What ``scale="auto"`` or a limit remembers of each vector: trees of scalars, or scalars for all leaves as one."""
 
     rms: Any
     """The square root of the exponential moving average of squares, from 0, in the units of the gradient."""
     weight: Any
     """The sum of the weights of that average, 1 - ρ^t."""
+
+
+class TrackedState(NamedTuple):
+    """The state with ``track=True``; ``optax.tree_utils.tree_get(state, "saturation")`` finds its number."""
+
+    inner: Any
+    saturation: Array
+    """How far ∇φ* was from linear in the last update: 1 - λ ‖u‖ / (h*''(0) ‖y‖) for u = ∇φ*(y), of all leaves together.
+
+    0 for plain gradient descent, near 1 where the gradient was clipped; see `npgm.torch.Saturation`.
+    """
 
 
 def scale_by_preconditioner(
@@ -57,6 +68,7 @@ def scale_by_preconditioner(
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
     adjust: str | None = None,
+    track: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
 
@@ -79,10 +91,11 @@ def scale_by_preconditioner(
         scale_decay: ρ in [0, 1), the decay of that running mean.
         adjust: of a spectral φ, what multiplies ∇φ* of a matrix, whose last axis is the output's, as in flax:
             ``"aspect"``, √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
+        track: whether the state is a `TrackedState`.
 
     Returns:
         A transformation whose updates have the dtypes of the gradients. Its state is an `AutoScaleState` if
-        ``scale="auto"``, else empty.
+        ``scale="auto"``, else empty; with ``track`` a `TrackedState` that holds this.
 
     Raises:
         TypeError, ValueError: if an argument is not accepted; or in an update, if a leaf is not of a real
@@ -102,18 +115,16 @@ def scale_by_preconditioner(
         if not isinstance(phi, Spectral):
             raise ValueError(f"adjust is for spectral reference functions, not {phi!r}")
         validate.choice("adjust", adjust, optimizers.ADJUSTMENTS)
+    known = phi.scale if fixed is None else fixed
     if isinstance(fixed, float):
         phi, fixed = phi.with_scale(fixed), None
     elif automatic or fixed is not None:
         phi = phi.with_scale(1.0)  # of gradients that are divided by λ
 
     def init(params: optax.Params) -> optax.OptState:
-        if not automatic:
-            return optax.EmptyState()
-        dtypes = jax.tree.map(_working_dtype, params)
-        if not by_tensor:
-            dtypes = _widest(jax.tree.leaves(dtypes))
-        return AutoScaleState(*(jax.tree.map(lambda dtype: jnp.zeros((), dtype), dtypes) for _ in range(2)))
+        state = _new_state(params, by_tensor=by_tensor) if automatic else optax.EmptyState()
+        dtype = _widest([_working_dtype(leaf) for leaf in jax.tree.leaves(params)])
+        return TrackedState(state, jnp.zeros((), dtype)) if track else state
 
     def update(
         updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
@@ -123,15 +134,70 @@ def scale_by_preconditioner(
         leaves = [_real(leaf) for leaf in leaves]
         vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
         scales = [fixed] * len(vectors)
+        inner = state[0] if track else state  # perhaps restored as a list
         if automatic:
-            state, scales = _followed(state, [_size(phi, vector) for vector in vectors], scale_decay)
+            inner, scales = _followed(inner, [_size(phi, vector) for vector in vectors], scale_decay)
             scales = [jnp.asarray(relative_scale, value.dtype) * value for value in scales]
         new = [u for vector, value in zip(vectors, scales, strict=True) for u in _preconditioned(phi, vector, value)]
+        if track:
+            values = [known if value is None else value for value in scales]
+            state = TrackedState(inner, _saturation(phi, vectors, new, values))
+        else:
+            state = inner
         if adjust is not None:
             new = [u * jnp.asarray(_adjustment(adjust, u.shape), u.dtype) for u in new]
         return jax.tree.unflatten(structure, new), state
 
     return optax.GradientTransformationExtraArgs(init, update)
+
+
+def limit_by_running_norm(
+    limit: jax.typing.ArrayLike = 10.0, *, scope: str = "tensor"
+) -> optax.GradientTransformationExtraArgs:
+    """Cut each vector of gradients that is much longer than those before it, by docs/spikes.md.
+
+    A vector that is longer than ``limit`` times the running root mean square of its lengths is cut to that length. It
+    comes first in a chain: before momentum, a spike of 10⁶ would stay in that for hundreds of steps.
+
+    Args:
+        limit: c > 1.
+        scope: whether each leaf is a vector, ``"tensor"``, or all leaves are one, ``"global"``.
+
+    Returns:
+        A transformation whose updates have the dtypes of the gradients, and whose state is an `AutoScaleState`.
+
+    Raises:
+        TypeError, ValueError: if an argument is not accepted; or in an update, if a leaf is not of a real
+            floating-point dtype.
+
+    Example:
+        >>> optimizer = optax.chain(limit_by_running_norm(10.0), optax.adam(0.01))
+    """
+    limit = _hyperparameter(optimizers.checked_limit, "limit", limit)
+    by_tensor = validate.choice("scope", scope, SCOPES) == "tensor"
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params, extra
+        leaves, structure = jax.tree.flatten(updates)
+        leaves = [_real(leaf) for leaf in leaves]
+        vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
+        sizes = [m * q for m, q in map(_norm, vectors)]
+        rms, weight = map(jax.tree.leaves, state)
+        known = zip(sizes, rms, weight, strict=True)
+        divisors = [
+            optimizers.excess(jnp, size.astype(s.dtype), s, w, jnp.asarray(limit, s.dtype)) for size, s, w in known
+        ]
+        new = [
+            (leaf.astype(_working_dtype(leaf)) / divisor.astype(_working_dtype(leaf))).astype(leaf.dtype)
+            for vector, divisor in zip(vectors, divisors, strict=True)
+            for leaf in vector
+        ]
+        state, _ = _followed(state, sizes, optimizers.LIMIT_DECAY, limit)
+        return jax.tree.unflatten(structure, new), state
+
+    return optax.GradientTransformationExtraArgs(lambda params: _new_state(params, by_tensor=by_tensor), update)
 
 
 def npgm(
@@ -149,8 +215,10 @@ def npgm(
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
     lr_like: str = "paper",
+    limit: jax.typing.ArrayLike | None = None,
     nesterov: bool = False,
     adjust: str | None = None,
+    track: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
 
@@ -173,9 +241,11 @@ def npgm(
         scope, relative_scale, scale_decay: see `scale_by_preconditioner`.
         lr_like: what ``learning_rate`` means: γ of Algorithm 1; or ``"sgd"``, that of `optax.sgd`, with which small
             gradients make its steps: x ← x - γ λ m / (h*''(0) (1-β)).
+        limit: c > 1 of `limit_by_running_norm`, which comes before all else; None for none. The vectors are those of
+            ``scope``.
         nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
             that it averages.
-        adjust: see `scale_by_preconditioner`.
+        adjust, track: see `scale_by_preconditioner`.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
@@ -204,6 +274,7 @@ def npgm(
         relative_scale=relative_scale,
         scale_decay=scale_decay,
         adjust=adjust,
+        track=track,
     )
     parts = [preconditioner]
     parts.insert(
@@ -222,6 +293,8 @@ def npgm(
             )
         )
     parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
+    if limit is not None:
+        parts.insert(0, limit_by_running_norm(limit, scope=scope or _default_scope(_built(reference))))
     return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
 
 
@@ -252,8 +325,10 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         relative_scale: jax.typing.ArrayLike = 1.0,
         scale_decay: jax.typing.ArrayLike = 0.99,
         lr_like: str = "paper",
+        limit: jax.typing.ArrayLike | None = None,
         nesterov: bool = False,
         adjust: str | None = None,
+        track: bool = False,
     ) -> optax.GradientTransformationExtraArgs:
         return npgm(
             learning_rate,
@@ -269,8 +344,10 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             relative_scale=relative_scale,
             scale_decay=scale_decay,
             lr_like=lr_like,
+            limit=limit,
             nesterov=nesterov,
             adjust=adjust,
+            track=track,
         )
 
     make.__name__ = make.__qualname__ = name
@@ -296,17 +373,37 @@ def _default_scope(phi: Reference) -> str:
     return "global" if isinstance(phi, Isotropic) else "tensor"
 
 
-def _followed(state: Any, sizes: list[Array], decay: Any) -> tuple[AutoScaleState, list[Array]]:
+def _new_state(params: optax.Params, *, by_tensor: bool) -> AutoScaleState:
+    dtypes = jax.tree.map(_working_dtype, params)
+    if not by_tensor:
+        dtypes = _widest(jax.tree.leaves(dtypes))
+    return AutoScaleState(*(jax.tree.map(lambda dtype: jnp.zeros((), dtype), dtypes) for _ in range(2)))
+
+
+def _followed(
+    state: Any, sizes: list[Array], decay: Any, outlier: Any = optimizers.OUTLIER
+) -> tuple[AutoScaleState, list[Array]]:
     """Take the sizes of the vectors into the running mean of each, and return it with the root mean squares."""
     rms, weight = state  # perhaps restored as a list
     all_rms, structure = jax.tree.flatten(rms)
     all_weights = jax.tree.leaves(weight)
     followed = [
-        optimizers.update_rms(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype))
+        optimizers.update_rms(jnp, size.astype(rms.dtype), rms, weight, jnp.asarray(decay, rms.dtype), outlier=outlier)
         for rms, weight, size in zip(all_rms, all_weights, sizes, strict=True)
     ]
     new_rms, new_weights, scales = ([values[i] for values in followed] for i in range(3))
     return AutoScaleState(jax.tree.unflatten(structure, new_rms), jax.tree.unflatten(structure, new_weights)), scales
+
+
+def _saturation(
+    phi: Reference, vectors: Sequence[Sequence[Array]], us: Sequence[Array], scales: Sequence[Any]
+) -> Array:
+    leaves = [leaf for vector in vectors for leaf in vector]
+    of_each = [scale for vector, scale in zip(vectors, scales, strict=True) for _ in vector]
+    m, q = _norm(leaves)
+    scaled = [u.astype(m.dtype) * jnp.asarray(scale, m.dtype) for u, scale in zip(us, of_each, strict=True)]
+    size, (a, b) = m * q, _norm(scaled)
+    return jnp.where(size == 0, 0.0, 1.0 - a * b / (phi.kernel.curvature_at_zero * size)).astype(m.dtype)
 
 
 def _size(phi: Reference, vector: Sequence[Array]) -> Array:

@@ -332,3 +332,40 @@ def test_several_groups_are_stepped_in_one_call_as_one_by_one():
     for x, y in zip(xs, before, strict=True):
         np.testing.assert_array_equal(x, y)
     assert core.step(parts[2:], threads=1) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [kernels.Cosh(), kernels.Log(), kernels.Power(3.0)], ids=repr)
+@pytest.mark.parametrize(("dtype", "momentum"), MOMENTUM)
+@pytest.mark.parametrize("before", [False, True])
+def test_what_is_tracked_are_norms_of_what_goes_in_and_out(kernel, dtype, momentum, before):
+    rng = np.random.default_rng(0)
+    sizes, grad_scales = [0, 1, 7, 1000, 40_000], [1.0, 2.0, 0.5, 3.0, 1.0]
+    xs, gs = ([(10.0 ** rng.integers(-2, 3) * rng.standard_normal(n)).astype(DTYPES[dtype]) for n in sizes] for _ in range(2))  # fmt: skip
+    ms = [rng.standard_normal(n).astype(DTYPES[momentum]) for n in sizes] if momentum else []
+    made, _ = rule(**named(kernel), scale=2.0, weight=0.25, coupled_decay=0.125, before=before)
+    wide = [[v.astype(np.float64) for v in vs] for vs in (xs, gs, ms or xs)]
+    ys = [g / c + 0.125 * x for x, g, c in zip(*wide[:2], grad_scales, strict=True)]
+    if before and momentum:
+        ys = [0.75 * m + 0.25 * y for m, y in zip(wide[2], ys, strict=True)]
+    options = {"factors": [], "lr": 0.1, "grad_scales": grad_scales}
+    plain = [[v.copy() for v in vs] for vs in (xs, gs, ms)]
+    assert core.move(tensors(*plain), made, **options, threads=1) == ([], [])
+    given, out = core.move(tensors(xs, gs, ms), made, **options, threads=2, track=True)
+    us = [npgm.Separable(kernel, scale=2.0).precondition(y) for y in ys]
+    rtol = 1e-12 if dtype == "float64" else 1e-5
+    np.testing.assert_allclose(given, [np.linalg.norm(y) for y in ys], rtol=rtol)
+    np.testing.assert_allclose(out, [np.linalg.norm(u) for u in us], rtol=rtol)
+    for x, y in zip(xs, plain[0], strict=True):
+        eps = float(ml_dtypes.finfo(x.dtype).eps)
+        np.testing.assert_allclose(x.astype(np.float64), y.astype(np.float64), rtol=2 * eps, atol=20 * eps)
+
+
+def test_what_a_step_cannot_track_or_scale_is_refused():
+    x = np.ones(4)
+    isotropic, (separable, _) = rule(isotropic=True)[0], rule("cosh")
+    with pytest.raises(ValueError, match="known without tracking"):
+        core.move(tensors([x], [x.copy()]), isotropic, factors=[1.0], lr=0.1, threads=1, track=True)
+    for call in (core.measure, lambda *args, **kwargs: core.move(*args, factors=[], lr=0.1, **kwargs)):
+        with pytest.raises(ValueError, match="one grad_scale, or one for each tensor"):
+            call(tensors([x, x.copy(), x.copy()], 3 * [x + 1]), separable, grad_scales=[1.0, 1.0], threads=1)

@@ -86,7 +86,7 @@ def rule(
 
 def step(arrays, *, factors=(), lr=1.0, shrink=1.0, threads=1, **options):
     made, grad_scale = rule(**options, decoupled_decay=(1 - shrink) / lr)
-    core.move(arrays, made, factors=factors, lr=lr, grad_scale=grad_scale, threads=threads)
+    core.move(arrays, made, factors=factors, lr=lr, grad_scales=[grad_scale], threads=threads)
 
 
 def update(xs, gs, ms=(), **options):
@@ -96,7 +96,7 @@ def update(xs, gs, ms=(), **options):
 def measure(gs, xs=None, ms=(), *, threads=1, **options):
     made, grad_scale = rule(**options)
     return np.array(
-        core.measure(tensors(gs if xs is None else xs, gs, ms), made, grad_scale=grad_scale, threads=threads)
+        core.measure(tensors(gs if xs is None else xs, gs, ms), made, grad_scales=[grad_scale], threads=threads)
     )
 
 

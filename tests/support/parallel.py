@@ -109,11 +109,14 @@ RUNS: dict[str, dict[str, Any]] = {
     "auto-separable": {"scale": "auto", "reference": "separable-log", "nonfinite": "skip"},
     "auto-separable-global": {"scale": "auto", "reference": "separable-log", "scope": "global"},
     "auto-spectral": {"scale": "auto", "reference": "spectral-sqrt", "momentum_order": "before", "nesterov": True},
+    "limit": {"limit": 1.01},
+    "limit-separable": {"limit": 1.01, "reference": "separable-log", "momentum_order": "before"},
+    "limit-separable-global": {"limit": 1.01, "reference": "separable-log", "scope": "global"},
 }
 
 
 FLOAT32 = ["spectral", "spectral-before", "auto-spectral"]
-APART = ["isotropic", "auto", "auto-separable-global"]
+APART = ["isotropic", "auto", "auto-separable-global", "limit-separable-global"]
 
 
 def ddp() -> nn.Module:
@@ -186,14 +189,14 @@ CASES = {
         "fsdp": list(RUNS),
         "fsdp-some": ONE_OF_EACH_NORM,
         "tp": [*ONE_OF_EACH_NORM, "separable", "tensor", "foreach", "auto", "spectral"],
-        "zero": [*ONE_OF_EACH_NORM, "separable", "tensor", "foreach", "auto", "spectral"],
+        "zero": [*ONE_OF_EACH_NORM, "separable", "tensor", "foreach", "auto", "spectral", "limit"],
     },
     4: {
         "fsdp": ["isotropic", "spectral-before"],
         "hsdp": ONE_OF_EACH_NORM,
         "tp": ["isotropic"],
         "fsdp-tp": ["isotropic", "separable", "spectral-before", "auto-separable-global"],
-        "zero": ["isotropic", "auto-separable-global"],
+        "zero": ["isotropic", "auto-separable-global", "limit-separable-global"],
     },
 }
 """The runs by the number of processes and the form: all of them under FSDP."""

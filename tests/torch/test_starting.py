@@ -38,7 +38,7 @@ def test_what_is_measured(model, batches):
     for name, columns in zip(found.rms, zip(*(gradients(model, batch) for batch in batches), strict=True), strict=True):
         assert found.rms[name] == pytest.approx(statistics.median(g.square().mean().sqrt().item() for g in columns))
     assert list(found.rms) == [name for name, _ in model.named_parameters()]
-    assert found.options == {}
+    assert found.options == found.automatic == {}
 
 
 def length_of_a_constant_gradients_step(optimizer_of, parameters, values):
@@ -77,6 +77,21 @@ def test_a_step_is_as_long_as_that_of_clipped_sgd(model, batches, momentum, clip
     assert found.options[name]["scale"] == pytest.approx(found.gradient_norm / 10)
 
 
+@pytest.mark.parametrize("name", ["NGD", "IHGD", "SNGD", "SHGD", "SpectralGD"])
+def test_a_step_without_a_scale_is_as_long(name):
+    """At the gradient that was measured, of a matrix whose singular values are equal."""
+    p = nn.Parameter(torch.zeros(4, 4, dtype=torch.float64))
+    g = 0.3 * torch.eye(4, dtype=torch.float64)
+    if name in ("SNGD", "SHGD"):
+        g = torch.full_like(g, 0.3)
+    holder = nn.ParameterList([p])
+    found = suggest(holder, lambda model, _: (model[0] * g).sum(), [None], sgd_lr=0.01, adam_lr=0.003)
+    p.grad = g.clone()
+    getattr(npgm.torch, name)([p], **found.automatic[name]).step()
+    length = {"NGD": 0.01 * 0.6, "IHGD": 0.01 * 0.6, "SpectralGD": 0.2 * 4 * 0.003 / (1 + 0.03**2) ** 0.5}
+    assert p.norm().item() == pytest.approx(length.get(name, 4 * 0.003))
+
+
 @pytest.mark.parametrize("name", ["SNGD", "SHGD"])
 def test_a_typical_entry_moves_by_the_stepsize_of_adam(model, batches, name):
     found = suggest(model, quadratic, batches, adam_lr=0.003)
@@ -90,11 +105,14 @@ def test_a_typical_entry_moves_by_the_stepsize_of_adam(model, batches, name):
 def test_the_text_is_code_that_runs(model, batches):
     found = suggest(model, quadratic, batches, sgd_lr=0.1, clip=0.5, momentum=0.9, adam_lr=1e-3)
     lines = str(found).splitlines()
-    calls = [line for line in lines if "(model.parameters(), lr=" in line]
-    assert [call.partition("(")[0] for call in calls] == ["NGD", "IHGD", "SNGD", "SHGD"]
+    calls = [line for line in lines if "model" in line and "lr=" in line]
+    names = ["NGD", "IHGD", "SNGD", "SHGD"]
+    assert [call.partition("(")[0] for call in calls] == [*names, *names, "SpectralGD"]
     for call in calls:
         optimizer = eval(call, {**vars(npgm.torch), "model": model})
         assert optimizer.defaults["momentum"] == 0.9
+    assert [group["reference"] for group in optimizer.param_groups] == ["spectral-sqrt", "separable-log"]
+    assert [group["scale"] for group in optimizer.param_groups] == ["auto", "auto"]
     assert lines[0] == f"median norm of the gradient: {found.gradient_norm:.3g}"
     assert "0.weight" in lines[2]
 

@@ -136,6 +136,8 @@ OF_EITHER = [
     {"scale": "auto", "scope": "global", "nonfinite": "skip"},
     {"scaler": {"grad_scale": 1024.0, "found_inf": 0.0}, "weight_decay": 0.1, "maximize": True},
     {"scaler": {"found_inf": 1.0}, "weight_decay": 0.1, "decoupled_weight_decay": True},
+    {"limit": 1.01, "scope": "tensor", "scaler": {"grad_scale": 4.0, "found_inf": 0.0}, "weight_decay": 0.1},
+    {"limit": 1.01, "scope": "global", "momentum_order": "before"},
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from npgm._common import validate
 from npgm._common.array import Array
 from npgm.references import Reference
 
@@ -14,6 +15,9 @@ ADJUSTMENTS = ("aspect", "rms")
 
 OUTLIER = 10.0
 """A measurement counts for at most so many times the running root mean square (docs/auto-scale.md)."""
+
+LIMIT_DECAY = 0.99
+"""The decay of the running mean by which ``limit`` cuts gradients."""
 
 
 def like_sgd(phi: Reference, scale: Any, momentum: Any, *, follows: bool) -> Any:
@@ -37,6 +41,13 @@ def like_sgd(phi: Reference, scale: Any, momentum: Any, *, follows: bool) -> Any
     return scale / (phi.kernel.curvature_at_zero * (1.0 - momentum))
 
 
+def checked_limit(name: str, value: Any) -> float:
+    """Return ``value`` as a float in (1, ∞), or raise."""
+    if not (number := validate.positive(name, value)) > 1.0:
+        raise ValueError(f"{name} must be greater than 1, not {value!r}")
+    return number
+
+
 def adjustment(adjust: str, outputs: int, inputs: int) -> float:
     """Return by what ∇φ* of a matrix that maps so many inputs to so many outputs is multiplied."""
     return (
@@ -45,7 +56,7 @@ def adjustment(adjust: str, outputs: int, inputs: int) -> float:
 
 
 def update_rms(
-    xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True
+    xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True, outlier: Any = OUTLIER
 ) -> tuple[Array, Array, Array]:
     """Take a measurement into the running mean of squares, by (2) to (4) of docs/auto-scale.md.
 
@@ -56,16 +67,26 @@ def update_rms(
         weight: the sum of its weights, from 0.
         decay: ρ.
         keep: whether anything counts.
+        outlier: a measurement counts for at most so many times the mean.
 
     Returns:
         The new ``rms`` and ``weight``, and the root mean square that they say: λ with κ = 1, which is 1 at first.
     """
     counts = keep & (size > 0) & xp.isfinite(size)
     limited = (weight > 0) & (decay > 0)  # without a memory there is nothing that an outlier would spoil
-    size = xp.where(limited, xp.minimum(size, OUTLIER * _mean(xp, rms, weight)), size)
+    size = xp.where(limited, xp.minimum(size, outlier * _mean(xp, rms, weight)), size)
     rms = xp.where(counts, xp.hypot(decay**0.5 * rms, (1.0 - decay) ** 0.5 * size), rms)
     weight = xp.where(counts, decay * weight + (1.0 - decay), weight)
     return rms, weight, xp.where(weight > 0, _mean(xp, rms, weight), 1.0)
+
+
+def excess(xp: Any, size: Array, rms: Array, weight: Array, limit: Any) -> Array:
+    """Return by what a gradient of some size is divided under ``limit``, before that size is taken into the mean.
+
+    It is 1 at first, and for what is not finite.
+    """
+    most = xp.where(weight > 0, limit * _mean(xp, rms, weight), xp.inf)
+    return xp.where(xp.isfinite(size) & (size > most), size / most, 1.0)
 
 
 def _mean(xp: Any, rms: Array, weight: Array) -> Array:

@@ -86,15 +86,24 @@ class Rule:
 Norms = tuple[list[float], list[float]]
 """max|y| and ‖y‖ / max|y| of all arrays together, or of each; the second is ‖y‖ where the first is 0 or not finite."""
 
-def measure(tensors: Tensors, rule: Rule, *, grad_scale: float = 1.0, threads: int) -> Norms:
+def measure(tensors: Tensors, rule: Rule, *, grad_scales: Sequence[float] = (1.0,), threads: int) -> Norms:
     """Return the norms of what φ is given: of y = sign ∇f / grad_scale + coupled_decay x, or of the next momentum.
+
+    There is one grad_scale for all arrays, or one for each.
 
     They do not overflow, and do not depend on the number of threads.
     """
 
 def move(
-    tensors: Tensors, rule: Rule, *, factors: Sequence[float], lr: float, grad_scale: float = 1.0, threads: int
-) -> None:
+    tensors: Tensors,
+    rule: Rule,
+    *,
+    factors: Sequence[float],
+    lr: float,
+    grad_scales: Sequence[float] = (1.0,),
+    threads: int,
+    track: bool = False,
+) -> Norms:
     """Take one step of dense arrays, in place.
 
     With y of `measure` and u = ∇φ*(y): m ← β m + (1-β) u, x ← (1 - lr decoupled_decay) x - lr m, with u in the place of
@@ -105,8 +114,10 @@ def move(
         rule: the rest.
         factors: what an isotropic φ multiplies by, one number for all arrays or one for each.
         lr: as above.
-        grad_scale: as in `measure`.
+        grad_scales: as in `measure`.
         threads: the most threads to use. The result does not depend on it.
+        track: whether to return ‖y‖ and ‖u‖ of each array, of a separable φ; else there are none. With momentum before
+            the preconditioner they are those of m and ∇φ*(m). A norm of float32 beyond 1e19 may be infinite.
 
     Raises:
         ValueError: if there is no such step, or an array shares memory with its gradient or momentum. What it shares

@@ -180,8 +180,9 @@ Norm joint(std::span<Norm const> norms) {
     return {largest, std::sqrt(squares)};
 }
 
-Step step_of(Rule const& rule, double lr, double grad_scale) {
-    return {rule.sign / grad_scale,
+// Of which `gradient_factor` is that of each tensor.
+Step step_of(Rule const& rule, double lr) {
+    return {rule.sign,
             rule.coupled_decay,
             rule.scale,
             1.0 - rule.momentum,
@@ -189,6 +190,13 @@ Step step_of(Rule const& rule, double lr, double grad_scale) {
             lr,
             rule.parameters.data(),
             rule.before};
+}
+
+double of_each(std::span<double const> values, std::size_t tensor) { return values[values.size() == 1 ? 0 : tensor]; }
+
+void check_scales(std::span<double const> grad_scales, std::size_t count) {
+    if (grad_scales.size() != 1 && grad_scales.size() != count)
+        throw std::invalid_argument("there must be one grad_scale, or one for each tensor");
 }
 
 }  // namespace
@@ -206,9 +214,10 @@ bool overlaps_itself(Tensors const& tensors) {
     return result;
 }
 
-void move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr, double grad_scale,
-          int threads) {
+std::vector<Tracked> move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr,
+                          std::span<double const> grad_scales, int threads, bool track) {
     check(tensors);
+    check_scales(grad_scales, tensors.sizes.size());
     std::size_t const count = tensors.sizes.size();
     if (factors.size() != count && !(factors.size() == 1 && count != 0) && (rule.isotropic || !factors.empty()))
         throw std::invalid_argument("a step needs one factor, or one for each tensor; a separable one may have none");
@@ -218,37 +227,52 @@ void move(Tensors const& tensors, Rule const& rule, std::span<double const> fact
     UpdateKind const kind = rule.isotropic ? UpdateKind::isotropic : *rule.kernel;
     Update* const loop = chosen.load()->update(kind, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
-    Step const step = step_of(rule, lr, grad_scale);
+    if (track && rule.isotropic) throw std::invalid_argument("what an isotropic step does is known without tracking it");
+    Step const step = step_of(rule, lr);
     if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
+    std::vector<double> squares(track ? 2 * blocks.size() : 0);
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
-        double const factor = factors.empty() ? step.scale : factors[factors.size() == 1 ? 0 : tensor];
+        double const factor = factors.empty() ? step.scale : of_each(factors, tensor);
         Step own = step;
+        own.gradient_factor /= of_each(grad_scales, tensor);
         if (!rule.isotropic) own.scale = factor;
+        if (track) own.squares = &squares[2 * i];
         loop(at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
              tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size, own,
              factor);
     });
+    std::vector<Tracked> result(track ? count : 0);
+    for (std::size_t i = 0; i < squares.size(); i += 2) {
+        Tracked& sum = result[blocks[i / 2].tensor];
+        sum.given += squares[i];
+        sum.made += squares[i + 1];
+    }
+    for (Tracked& each : result) each = {std::sqrt(each.given), std::sqrt(each.made)};
+    return result;
 }
 
-std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, double grad_scale, int threads) {
+std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, std::span<double const> grad_scales, int threads) {
     check(tensors);
+    check_scales(grad_scales, tensors.sizes.size());
     Instructions const& instructions = *chosen.load();
     bool const averages = rule.before && !tensors.momentum.empty();
     auto const find = rule.coupled_decay != 0.0 ? instructions.measure_decayed : instructions.measure;
     Measure* const loop = find(tensors.dtype, averages ? tensors.momentum_dtype : Dtype::none);
     if (loop == nullptr) throw std::invalid_argument("there is no fused norm for this dtype");
-    Step const step = step_of(rule, 0.0, grad_scale);
+    Step const step = step_of(rule, 0.0);
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
     std::vector<Moments> parts(blocks.size());
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
+        Step own = step;
+        own.gradient_factor /= of_each(grad_scales, tensor);
         parts[i] = loop(at<void>(tensors.parameters[tensor], offset, bytes),
                         at<void>(tensors.gradients[tensor], offset, bytes),
-                        averages ? at<void>(tensors.momentum[tensor], offset, momentum_bytes) : nullptr, size, step);
+                        averages ? at<void>(tensors.momentum[tensor], offset, momentum_bytes) : nullptr, size, own);
     });
     std::vector<Moments> sums(rule.per_tensor ? tensors.sizes.size() : 1, Moments{0.0, 0x1p-1022, 0.0});
     for (std::size_t i = 0; i < blocks.size(); ++i) merge(sums[rule.per_tensor ? blocks[i].tensor : 0], parts[i]);
@@ -259,12 +283,13 @@ std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, double grad_
 }
 
 std::optional<double> step(std::span<Part const> parts, double grad_scale, int threads) {
+    std::span<double const> const grad_scales(&grad_scale, 1);
     std::vector<std::vector<Norm>> norms(parts.size());
     std::vector<Norm> all, members;
     bool keep = true;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (!parts[i].rule->isotropic && !parts[i].skip) continue;
-        norms[i] = measure(*parts[i].tensors, *parts[i].rule, grad_scale, threads);
+        norms[i] = measure(*parts[i].tensors, *parts[i].rule, grad_scales, threads);
         if (parts[i].skip)
             for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
         if (parts[i].rule->isotropic) all.insert(all.end(), norms[i].begin(), norms[i].end());
@@ -288,7 +313,7 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
                     members.push_back(norms[j].front());
             factors.push_back(factor_of(rule, joint(members)));
         }
-        move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scale, threads);
+        move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads);
     }
     return result;
 }

@@ -36,11 +36,18 @@ bool has_step(Dtype parameter, Dtype momentum);
 // Whether a tensor shares memory with its own gradient or momentum: then the result would depend on the instructions.
 bool overlaps_itself(Tensors const&);
 
+// ‖y‖ and ‖u‖ of one tensor.
+struct Tracked {
+    double given, made;
+};
+
 // The two halves of a step. `factors` are what an isotropic φ multiplies by, one for all tensors or one for each, or the
-// λ of a separable φ in place of that of its rule; a gradient is divided by `grad_scale`. Both throw
-// std::invalid_argument for tensors that they do not support.
-std::vector<Norm> measure(Tensors const&, Rule const&, double grad_scale, int threads);
-void move(Tensors const&, Rule const&, std::span<double const> factors, double lr, double grad_scale, int threads);
+// λ of a separable φ in place of that of its rule; `grad_scales` are what a gradient is divided by, one for all tensors
+// or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track`, of a separable
+// φ, what each tensor had is returned.
+std::vector<Norm> measure(Tensors const&, Rule const&, std::span<double const> grad_scales, int threads);
+std::vector<Tracked> move(Tensors const&, Rule const&, std::span<double const> factors, double lr,
+                          std::span<double const> grad_scales, int threads, bool track = false);
 
 // Both halves for several groups, whose rules have known kernels. Groups with the same `vector` have one norm.
 struct Part {

@@ -17,7 +17,7 @@ namespace {
 // P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
 // needs is a local one: what is a member of something in memory would be read again in each turn.
-template <class P, class M, bool plain, Range range, class Preconditioner, bool before = false>
+template <class P, class M, bool plain, Range range, class Preconditioner, bool before = false, bool tracks = false>
 NPGM_NOINLINE void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
@@ -27,20 +27,30 @@ NPGM_NOINLINE void walk(P* x, P const* gradient, void* momentum_, std::size_t n,
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
     T const weight = T(step.weight), shrink = T(step.shrink), lr = T(step.lr);
     bool const decays = step.coupled_decay != 0;
-#pragma omp simd
+    [[maybe_unused]] double given = 0.0, made = 0.0;  // squares, of what the preconditioner is given and of what it makes
+    [[maybe_unused]] auto const square = [](T value) NPGM_INLINE_LAMBDA { return double(value) * double(value); };
+#pragma omp simd reduction(+ : given, made)
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
         T const y = plain ? raw : madd(decay, decays ? point : T(0), gradient_factor * raw);
         T u = y;
+        if constexpr (tracks && !before) given += square(u);
         if constexpr (!before) u = preconditioner.template direction<range>(u);
+        if constexpr (tracks && !before) made += square(u);
         if constexpr (has_momentum) {
             T const mean = load(momentum[i]);
             u = madd(weight, u - mean, mean);
             momentum[i] = store<Stored>(u);
         }
+        if constexpr (tracks && before) given += square(u);
         if constexpr (before) u = preconditioner.template direction<range>(u);
+        if constexpr (tracks && before) made += square(u);
         x[i] = store<P>(madd(-lr, u, plain ? point : shrink * point));
+    }
+    if constexpr (tracks) {
+        step.squares[0] += given;
+        step.squares[1] += made;
     }
 }
 
@@ -116,7 +126,7 @@ struct InRegisters<P, Separable<float, Kernel>, S> {
 };
 
 // As `walk`, by several registers at a time.
-template <class P, class M, bool plain, class Directions>
+template <class P, class M, bool plain, class Directions, bool tracks = false>
 NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step,
                                   double factor) {
     constexpr bool has_momentum = !std::is_void_v<M>;
@@ -127,6 +137,7 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
     Vector const decay = filled(float(step.coupled_decay)), weight = filled(float(step.weight));
     Vector const shrink = filled(float(step.shrink)), minus_lr = filled(float(-step.lr));
     bool const decays = step.coupled_decay != 0;
+    [[maybe_unused]] Vector given = filled(0.0f), made = filled(0.0f);  // as in `walk`
 
     constexpr int groups = unrolled * lanes / width<P>, each = unrolled / groups;
     constexpr std::size_t size = unrolled * lanes, strip = 512;
@@ -146,7 +157,15 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
                     }
                 }
             }
-            if (!replace(u)) break;
+            [[maybe_unused]] Vector const given_before = given;
+            if constexpr (tracks)
+                for (Vector const& y : u) given = madd(y, y, given);
+            if (!replace(u)) {
+                given = given_before;
+                break;
+            }
+            if constexpr (tracks)
+                for (Vector const& v : u) made = madd(v, v, made);
             for (int group = 0; group < groups; ++group) {
                 // read here, as there are not registers enough to keep it
                 auto points = load_registers<P>(x + i + group * width<P>);
@@ -167,6 +186,13 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
         }
         return i;
     };
+    auto const add_squares = [&]() NPGM_INLINE_LAMBDA {
+        if constexpr (tracks) {
+            step.squares[0] += sum(given);
+            step.squares[1] += sum(made);
+            given = made = filled(0.0f);
+        }
+    };
     auto const any = [&](Unrolled& y) NPGM_INLINE_LAMBDA {
         directions.replace(y);
         return true;
@@ -177,9 +203,11 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
         for (std::size_t i = 0; i < whole; i += strip) {
             std::size_t const stop = whole - i < strip ? whole : i + strip;
             move(move(i, stop, near), stop, any);
+            add_squares();
         }
     } else {
         move(0, whole, any);
+        add_squares();
     }
     if (whole == n) return;
     P points[size] = {}, gradients[size] = {};
@@ -189,7 +217,7 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
         gradients[k] = gradient[whole + k];
         if constexpr (has_momentum) means[k] = momentum[whole + k];
     }
-    walk_registers<P, M, plain, Directions>(points, gradients, means, size, step, factor);
+    walk_registers<P, M, plain, Directions, tracks>(points, gradients, means, size, step, factor);
     for (std::size_t k = 0; whole + k < n; ++k) {
         x[whole + k] = points[k];
         if constexpr (has_momentum) momentum[whole + k] = means[k];
@@ -197,10 +225,28 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
 }
 #endif
 
+// As `update`, of a separable φ, with the squares.
+template <class P, class M, class Preconditioner>
+void update_tracked(P* x, P const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
+    if constexpr (!std::is_void_v<M>)
+        if (step.before)
+            return walk<P, M, false, Range::any, Preconditioner, true, true>(x, gradient, momentum, n, step, factor);
+#if NPGM_REGISTERS
+    using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;
+    using Directions = typename InRegisters<P, Preconditioner, Result>::Type;
+    if constexpr (!std::is_void_v<Directions>)
+        if (Directions::takes(step))
+            return walk_registers<P, M, false, Directions, true>(x, gradient, momentum, n, step, factor);
+#endif
+    walk<P, M, false, Range::any, Preconditioner, false, true>(x, gradient, momentum, n, step, factor);
+}
+
 template <class P, class M, class Preconditioner>
 void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
     auto* const x = static_cast<P*>(x_);
     auto const* const gradient = static_cast<P const*>(gradient_);
+    if constexpr (!std::is_same_v<Preconditioner, Isotropic<Working<P>>>)
+        if (step.squares != nullptr) return update_tracked<P, M, Preconditioner>(x, gradient, momentum, n, step, factor);
     if constexpr (!std::is_void_v<M>)
         if (step.before)
             return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);

@@ -24,6 +24,7 @@ struct Step {
     double gradient_factor, coupled_decay, scale, weight, shrink, lr;
     double const* parameters;  // of the kernel
     bool before = false;       // the preconditioner
+    double* squares = nullptr;  // to which those of y and u of a separable φ are added, if there is such a place
 };
 
 // max|y|, NaN if an entry is, and ‖y‖² = unit² squares, where unit is a power of two; of the next m in place of y where

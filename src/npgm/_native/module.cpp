@@ -100,24 +100,34 @@ NB_MODULE(_core, m) {
 
     m.def(
         "measure",
-        [](npgm::Tensors const& tensors, npgm::Rule const& rule, double grad_scale, int threads) {
+        [](npgm::Tensors const& tensors, npgm::Rule const& rule, std::vector<double> const& grad_scales, int threads) {
             std::vector<npgm::Norm> norms;
             {
                 nb::gil_scoped_release const released;
-                norms = npgm::measure(tensors, rule, grad_scale, threads);
+                norms = npgm::measure(tensors, rule, grad_scales, threads);
             }
             return pair_of(norms);
         },
-        "tensors"_a, "rule"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
+        "tensors"_a, "rule"_a, nb::kw_only(), "grad_scales"_a = std::vector<double>{1.0}, "threads"_a);
 
     m.def(
         "move",
         [](npgm::Tensors const& tensors, npgm::Rule const& rule, std::vector<double> const& factors, double lr,
-           double grad_scale, int threads) {
-            nb::gil_scoped_release const released;
-            npgm::move(tensors, rule, factors, lr, grad_scale, threads);
+           std::vector<double> const& grad_scales, int threads, bool track) {
+            std::vector<npgm::Tracked> tracked;
+            {
+                nb::gil_scoped_release const released;
+                tracked = npgm::move(tensors, rule, factors, lr, grad_scales, threads, track);
+            }
+            nb::list given, made;
+            for (npgm::Tracked const& each : tracked) {
+                given.append(each.given);
+                made.append(each.made);
+            }
+            return nb::make_tuple(given, made);
         },
-        "tensors"_a, "rule"_a, nb::kw_only(), "factors"_a, "lr"_a, "grad_scale"_a = 1.0, "threads"_a);
+        "tensors"_a, "rule"_a, nb::kw_only(), "factors"_a, "lr"_a, "grad_scales"_a = std::vector<double>{1.0},
+        "threads"_a, "track"_a = false);
 
     m.def(
         "step",

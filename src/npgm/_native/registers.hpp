@@ -87,6 +87,14 @@ NPGM_INLINE Vector with_sign(Vector magnitude, Vector sign) {
 
 constexpr int lanes = sizeof(Vector) / sizeof(float);
 
+inline double sum(Vector a) {
+    float entries[lanes];
+    write(entries, a);
+    double total = 0.0;
+    for (float entry : entries) total += double(entry);
+    return total;
+}
+
 // Registers that are moved in one iteration of an unrolled loop.
 constexpr int unrolled = 4;
 using Unrolled = Vector[unrolled];

@@ -8,8 +8,23 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError("npgm.torch needs PyTorch: pip install 'npgm[torch]'", name="torch") from error
 
 from npgm.torch.minimize import minimize
+from npgm.torch.monitor import Monitor
 from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD, SpectralGD
 from npgm.torch.parameters import matrices
+from npgm.torch.saturation import Saturation
 from npgm.torch.starting import Suggestion, suggest
 
-__all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD", "SpectralGD", "Suggestion", "matrices", "minimize", "suggest"]
+__all__ = [
+    "IHGD",
+    "NGD",
+    "NPGM",
+    "SHGD",
+    "SNGD",
+    "Monitor",
+    "Saturation",
+    "SpectralGD",
+    "Suggestion",
+    "matrices",
+    "minimize",
+    "suggest",
+]

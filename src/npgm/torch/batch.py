@@ -4,22 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from torch import Tensor
 
 from npgm.torch.norms import Norm, ProcessGroups
-from npgm.torch.options import Options
+from npgm.torch.options import Options, Rule
+
+Moved: TypeAlias = tuple[Tensor, Tensor] | None
 
 
 class Path(Protocol):
     """A way to take a step; the modules of `npgm.torch.paths` are five."""
 
-    def measure(self, batch: Batch) -> Norm:
-        """Return the norm of what φ is given, of the part that this process holds; of each tensor if `per_tensor`."""
+    def measure(self, batch: Batch, rule: Rule) -> Norm:
+        """Return the norm of the part that this process holds of what φ is given by ``rule``.
 
-    def move(self, batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-        """Move the parameters, if ``keep`` is not False.
+        Args:
+            batch: what to measure.
+            rule: `Options.rule`, or `Options.gradient_rule` for the gradients by themselves. Each tensor has a norm of
+                its own if `per_tensor`.
+        """
+
+    def move(self, batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+        """Move the parameters, if ``keep`` is not False; return ‖y‖ and ‖∇φ*(y)‖ of each tensor if `Options.tracks`.
 
         Args:
             batch: what to move.
@@ -44,13 +52,16 @@ class Batch:
     momentum: list[Tensor]
     """Of each parameter; empty without momentum."""
     grad_scale: Tensor | None = None
-    """What the gradients were multiplied by, of one element."""
+    """What the gradients are to be divided by, of one element or one for each tensor."""
     process_groups: ProcessGroups = ()
     """Those over which the tensors are sharded; none if this process holds all of them."""
     full: Sequence[Tensor] = ()
     """What the parameters are parts of, where φ does not act on parts."""
     scale_rms: Sequence[Tensor] = ()
     scale_weight: Sequence[Tensor] = ()
-    """Of each parameter if λ follows the gradients; see `npgm.torch.auto_scale.KEYS`."""
+    """Of each parameter if λ follows the gradients; see `npgm.torch.running.SCALE`."""
+    limit_rms: Sequence[Tensor] = ()
+    limit_weight: Sequence[Tensor] = ()
+    """Of each parameter if the gradients are limited; see `npgm.torch.running.LIMIT`."""
     native: Any = None
     """The tensors as the native module takes them, where it is called directly."""

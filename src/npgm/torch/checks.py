@@ -36,7 +36,7 @@ def refuse_kinds(optimizer: Optimizer) -> None:
             if flat and not _by_entry(group):
                 message: str | None = (
                     "is a part of DeepSpeed's flattened parameters, whose whole cannot be known; use a separable "
-                    "reference function with a number as its scale"
+                    "reference function with a number as its scale, and no limit"
                 )
             else:
                 message = _fault(group, parameter, parameter.grad, buffer)
@@ -50,14 +50,14 @@ def _name(group: dict[str, Any], i: int, j: int) -> str:
 
 def _by_entry(group: dict[str, Any]) -> bool:
     """Whether no entry of a step depends on another one."""
-    return bool(group["reference"].startswith("separable")) and group["scale"] != "auto"
+    return group["reference"].startswith("separable") and group["scale"] != "auto" and group["limit"] is None
 
 
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
     if parameter.requires_grad and not _by_entry(group) and norms.is_flat_shard(parameter):
         return (
             "is a shard of FSDP1, whose whole cannot be known; use torch.distributed.fsdp.fully_shard, or a separable "
-            "reference function with a number as its scale"
+            "reference function with a number as its scale, and no limit"
         )
     if gradient is None:
         return None

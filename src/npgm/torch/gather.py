@@ -15,6 +15,7 @@ from npgm.torch import fused, norms
 from npgm.torch.batch import Batch, Path
 from npgm.torch.options import Options
 from npgm.torch.paths import foreach, native, operators, single, spectral
+from npgm.torch.running import KEYS
 
 PATHS: dict[str, Path] = {
     "single": single,
@@ -24,8 +25,8 @@ PATHS: dict[str, Path] = {
 }
 
 
-Gathered: TypeAlias = tuple[list[Tensor], list[Tensor], list[Tensor], list[Tensor], list[Tensor]]
-"""Of a group, those of its parameters that have gradients, these, the momentum and the two numbers of the scale."""
+Gathered: TypeAlias = tuple[list[Tensor], ...]
+"""Of a group, those of its parameters that have gradients, these, the momentum and what `running.KEYS` name."""
 
 _Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
@@ -36,8 +37,7 @@ def gather(
     parameters: list[Tensor],
     gradients: list[Tensor],
     momentum: list[Tensor],
-    scale_rms: list[Tensor],
-    scale_weight: list[Tensor],
+    known: Sequence[list[Tensor]],
     grad_scale: Tensor | None,
     taken: Any = None,
 ) -> list[Batch]:
@@ -49,13 +49,13 @@ def gather(
         parameters: those that have gradients.
         gradients: theirs.
         momentum: theirs, empty without.
-        scale_rms, scale_weight: what is known of the scale of each; empty for a fixed λ.
+        known: what the state of each holds by `npgm.torch.running.KEYS`; empty for what it does not hold.
         grad_scale: what the gradients were multiplied by, of one element.
         taken: the result of `npgm.torch.paths.native.taken` for these tensors.
     """
     if taken is not None:
-        of_each = ((), (), scale_rms, scale_weight)
-        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, *of_each, native=taken)]
+        of_each = dict(zip(KEYS, known, strict=True))
+        return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, native=taken, **of_each)]
     buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
     use_foreach = options.foreach
     if use_foreach is None:
@@ -76,7 +76,7 @@ def gather(
         tries = bool(options.fused) if x.device.type == "cuda" else options.tries_fused
         if tries and x.device.type == "cuda" and not torch.compiler.is_compiling():
             fused.load([x.device])  # they may have moved there since they were given
-        tries = tries and not process_groups and fused.accepts(options.phi, x.device.type)
+        tries = tries and not process_groups and not options.tracks and fused.accepts(options.phi, x.device.type)
         if tries and fused.accepts_tensors(x, g, m):
             path, alone = "operators", None
         key = (path, process_groups, alone, x.device, x.dtype, g.dtype, None if m is None else m.dtype)
@@ -87,8 +87,7 @@ def gather(
         path, process_groups, *_ = key
         xs, gs, ms = map(list, zip(*locals_, strict=True))
         own = [m for m in ms if m is not None]
-        known = (parameters, scale_rms, scale_weight)
-        chosen = [[values[i] for i in places[key]] if values else [] for values in known]
+        chosen = [[values[i] for i in places[key]] if values else [] for values in (parameters, *known)]
         batches.append(Batch(PATHS[path], group, options, xs, gs, own, grad_scale, process_groups, *chosen))
     return batches
 

@@ -15,11 +15,12 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm._common import validate
 from npgm.references import Reference
-from npgm.torch import auto_scale, checks, fused, norms, options, sharding
+from npgm.torch import checks, fused, norms, options, running, saturation, sharding
 from npgm.torch.gather import Gathered, gather
 from npgm.torch.options import AllChoices, Choices, Options, SpectralChoices
 from npgm.torch.paths import native
-from npgm.torch.step import step
+from npgm.torch.saturation import Saturation
+from npgm.torch.step import Seen, step
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -65,7 +66,7 @@ class NPGM(Optimizer):
     """The processes that hold other parameters of the vector whose norm an isotropic φ of global scope sees, and take
     each step together; those of one process if None. To be set after construction where parameters are spread without
     DTensor, as over the stages of a pipeline; `torch.distributed.optim.ZeroRedundancyOptimizer` is seen."""
-    _norms: list[norms.Norm] | float | None = None
+    _seen = Seen()
     _step_supports_amp_scaling = True  # on the class, since pickle and deepcopy drop attributes of an optimizer
 
     def __init__(
@@ -111,7 +112,7 @@ class NPGM(Optimizer):
                 param_group = {**options.stored(phi), **{k: v for k, v in param_group.items() if k != "reference"}}
                 inherited = inherited | {"kernel_parameters": {}}
             own = inherited | param_group
-            idle = options.without_effect(own["reference"], own["scale"])  # is not inherited
+            idle = options.without_effect(own)  # is not inherited
             inherited = inherited | {name: value for name, value in options.defaults().items() if name in idle}
             param_group = options.checked(inherited | param_group)
             if isinstance(lr := param_group["lr"], Tensor):
@@ -151,7 +152,7 @@ class NPGM(Optimizer):
             if read is None:
                 checked = False
                 continue
-            tensors: Gathered = ([], [], [], [], [])
+            tensors: Gathered = tuple([] for _ in range(3 + len(running.KEYS)))
             self._init_group(group, *tensors)
             taken = native.taken(read, *tensors[:3])
             checked = checked and taken is not None and read.nonfinite != "raise"
@@ -160,10 +161,10 @@ class NPGM(Optimizer):
             checks.refuse(self, found_inf)
         batches = []
         for index, read, tensors, taken in groups:
-            batches += gather(index, read, *tensors, grad_scale, taken)
+            batches += gather(index, read, *tensors[:3], tensors[3:], grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
-            self._norms = seen
+            self._seen = seen
         return loss
 
     @property
@@ -176,27 +177,50 @@ class NPGM(Optimizer):
         None before the first step, after one that `torch.compile` took, and where no φ is isotropic: no norm is taken
         then.
         """
-        if isinstance(self._norms, float):
-            return torch.tensor(self._norms, dtype=torch.float64, device="cpu")
-        return norms.total(self._norms) if self._norms else None
+        seen = self._seen.norms
+        if isinstance(seen, float):
+            return torch.tensor(seen, dtype=torch.float64, device="cpu")
+        return norms.total(seen) if seen else None
 
-    def _norm_group(self) -> tuple[ProcessGroup | None, set[str]]:
-        """The processes that take part in a norm or in the decision whether to move, and the lifts of those norms."""
+    @property
+    def saturation(self) -> list[Saturation | None]:
+        """How far ∇φ* was from linear in the last step, of each parameter group.
+
+        The norms are taken in the step of a group with ``track=True``, and the numbers made of them when they are asked
+        for, without a synchronisation. A norm of float32 may be infinite beyond 1e19, and those of parameters that
+        `process_group` spreads are of this process. None for a group without ``track=True`` or without a gradient in
+        the last step, before the first step, and after one that `torch.compile` took.
+
+        Example:
+            >>> p = torch.nn.Parameter(torch.zeros(2))
+            >>> p.grad = torch.tensor([3.0, 4.0])
+            >>> optimizer = NGD([p], lr=0.1, scale=5.0, track=True)
+            >>> optimizer.step()
+            >>> [saturation] = optimizer.saturation
+            >>> round(saturation.value.item(), 6)
+            0.5
+        """
+        return saturation.of_groups(self._seen.tracked, len(self.param_groups))
+
+    def _norm_group(self) -> tuple[ProcessGroup | None, set[str], set[str]]:
+        """The processes that take part in a norm or in the decision whether to move, and the lifts of those norms.
+
+        These are of what φ is given, and of the gradients that are limited.
+        """
         if self.process_group is None:
-            return None, set()
-        shared = {
-            group["reference"].partition("-")[0]
-            for group in self.param_groups
-            if options.has_norm(group) and options.scope_of(group) == "global"
-        }
-        asked = shared or any(group["nonfinite"] == "skip" for group in self.param_groups)
-        return self.process_group if asked else None, shared
+            return None, set(), set()
+        joint = [group for group in self.param_groups if options.scope_of(group) == "global"]
+        lifts = [group["reference"].partition("-")[0] for group in joint]
+        shared = {lift for group, lift in zip(joint, lifts, strict=True) if options.has_norm(group)}
+        limited = {lift for group, lift in zip(joint, lifts, strict=True) if group["limit"] is not None}
+        asked = shared or limited or any(group["nonfinite"] == "skip" for group in self.param_groups)
+        return self.process_group if asked else None, shared, limited
 
     @torch._disable_dynamo  # type: ignore[attr-defined]  # as torch.optim has it: that of torch.compiler imports the compiler at once
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, with the momentum in the dtype of ``momentum_dtype``; see `torch.optim.Optimizer`.
 
-        With ``scale="auto"`` each parameter's state holds what is known of the scale of its vector.
+        With ``scale="auto"`` or a ``limit`` each parameter's state holds what is known of the size of its vector.
 
         Raises:
             TypeError, ValueError: if an option in the checkpoint is not accepted, such as a kernel that is not
@@ -233,10 +257,12 @@ class NPGM(Optimizer):
                     if (momentum := state.get("momentum_buffer")) is not None:
                         dtype = _momentum_dtype(parameter, group["momentum_dtype"])
                         self.state[parameter]["momentum_buffer"] = momentum.to(parameter.device, dtype)
-                    for key, value in auto_scale.new_state(parameter).items():
-                        if key in state:
-                            self.state[parameter][key] = value.copy_(state[key])
-            auto_scale.join(self.state, self.param_groups)
+                    for mean in running.ALL:
+                        for key, value in mean.new_state(parameter).items():
+                            if key in state:
+                                self.state[parameter][key] = value.copy_(state[key])
+            for mean in running.ALL:
+                mean.join(self.state, self.param_groups)
 
         before = self.register_load_state_dict_pre_hook(inspect)
         after = self.register_load_state_dict_post_hook(restore, prepend=True)
@@ -252,8 +278,7 @@ class NPGM(Optimizer):
         params: list[Tensor],
         grads: list[Tensor],
         buffers: list[Tensor],
-        scale_rms: list[Tensor],
-        scale_weight: list[Tensor],
+        *known: list[Tensor],
     ) -> bool:
         # torch.compile runs a method of this name outside of the graph
         for parameter in group["params"]:
@@ -270,16 +295,16 @@ class NPGM(Optimizer):
                 dtype = _momentum_dtype(params[i], group["momentum_dtype"])
                 buffers[i] = torch.zeros_like(params[i], dtype=dtype, memory_format=torch.preserve_format)
                 states[params[i]]["momentum_buffer"] = buffers[i]
-        if group["scale"] == "auto":
-            missing = [
-                i for i, parameter in enumerate(params) if auto_scale.KEYS[0] not in self.state.get(parameter, ())
-            ]
+        for mean, lists in zip(running.ALL, zip(known[::2], known[1::2], strict=True), strict=True):
+            if mean.number(group) is None:
+                continue
+            missing = [i for i, parameter in enumerate(params) if mean.rms not in self.state.get(parameter, ())]
             if missing:
                 checks.refuse(self, getattr(self, "found_inf", None))
             for i in missing:
-                known = auto_scale.shared_state(self.state, self.param_groups, group)
-                self.state[params[i]].update(known or auto_scale.new_state(params[i]))
-            for key, values in zip(auto_scale.KEYS, (scale_rms, scale_weight), strict=True):
+                shared = mean.shared_state(self.state, self.param_groups, group)
+                self.state[params[i]].update(shared or mean.new_state(params[i]))
+            for key, values in zip(mean.keys, lists, strict=True):
                 values += [self.state[parameter][key] for parameter in params]
         return False
 

@@ -100,6 +100,10 @@ def _adjustment(name: str, value: Any) -> str | None:
     return None if value is None else validate.choice(name, value, optimizers.ADJUSTMENTS)
 
 
+def _limit(name: str, value: Any) -> float | None:
+    return None if value is None else optimizers.checked_limit(name, value)
+
+
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
     return lambda name, value: validate.choice(name, value, choices)
 
@@ -175,10 +179,17 @@ class Options:
     )
     scope: str | None = _option(
         _scope,
-        """the vector whose norm an isotropic φ sees, and which has a λ of its own if ``scale="auto"``: the gradients
+        """the vector whose norm an isotropic φ sees and ``limit`` cuts, and which has a λ of its own if
+        ``scale="auto"``: the gradients
         of all parameters whose group has a φ of this lift and this scope (``"global"``, as in the paper), those of the
         group, or each tensor by itself. None is ``"global"`` for an isotropic φ, and ``"tensor"`` for any other, which
-        it concerns only if ``scale="auto"``.""",
+        it concerns only if ``scale="auto"`` or there is a ``limit``.""",
+        default=None,
+    )
+    limit: float | None = _option(
+        _limit,
+        """c > 1: a gradient longer than c times the running root mean square of its vector's lengths is cut to that
+        length, before all else (docs/spikes.md). The vectors are those of ``scope``.""",
         default=None,
     )
     nonfinite: str = _option(
@@ -226,6 +237,12 @@ class Options:
         computation, float32 at least, if None.""",
         default=None,
     )
+    track: bool = _option(
+        _flag,
+        """whether `NPGM.saturation` tells of this group. On CUDA devices a separable φ is then stepped by operations
+        of torch.""",
+        default=False,
+    )
     capturable: bool = _option(
         _flag,
         """whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
@@ -243,6 +260,8 @@ class Options:
 
     phi: Reference = field(init=False)
     rule: Rule = field(init=False)
+    gradient_rule: Rule = field(init=False)
+    """With which the gradients by themselves are measured."""
     tries_fused: bool = field(init=False)
     """Whether to take the step in one pass over memory, for the tensors for which that is possible."""
     native: bool = field(init=False)
@@ -279,6 +298,7 @@ class Options:
         made = {
             "phi": phi,
             "rule": rule,
+            "gradient_rule": rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
             "tries_fused": fused,
             "native": native,
             "multiple": multiple,
@@ -292,6 +312,11 @@ class Options:
     def of(group: dict[str, Any]) -> Options:
         """Read a parameter group that `checked` has returned; torch.compile traces this, and not that."""
         return Options(**{name: group[name] for name in NAMES})
+
+    @property
+    def tracks(self) -> bool:
+        """Whether a path is asked what it made of what; of an isotropic φ the norms say that."""
+        return self.track and not self.rule.isotropic and not torch.compiler.is_compiling()
 
     @property
     def rate(self) -> float | Tensor:
@@ -314,10 +339,12 @@ class Choices(TypedDict, total=False):
     decoupled_weight_decay: bool
     momentum_order: Literal["after", "before"]
     scope: Literal["global", "group", "tensor"] | None
+    limit: float | None
     nonfinite: Literal["propagate", "skip", "raise"]
     momentum_dtype: torch.dtype | None
     maximize: bool
     foreach: bool | None
+    track: bool
     capturable: bool
     differentiable: bool
     fused: bool | None
@@ -359,14 +386,14 @@ def documentation(indent: str) -> str:
     return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
 
 
-def without_effect(reference: str, scale: Any) -> dict[str, str]:
-    """Return the options that have no effect with some φ and λ, each with what it is for."""
-    lift, _, _ = reference.partition("-")
+def without_effect(group: dict[str, Any]) -> dict[str, str]:
+    """Return the options that have no effect with the others of a group, each with what it is for."""
+    lift, _, _ = group["reference"].partition("-")
     names = {} if lift == Spectral.lift else dict.fromkeys(_SPECTRAL, "a spectral reference function")
-    if scale != "auto":
+    if group["scale"] != "auto":
         names |= dict.fromkeys(("relative_scale", "scale_decay"), "scale='auto'")
-        if lift != Isotropic.lift:
-            names["scope"] = "an isotropic reference function, or scale='auto'"
+        if lift != Isotropic.lift and group["limit"] is None:
+            names["scope"] = "an isotropic reference function, scale='auto' or a limit"
     return names
 
 
@@ -375,7 +402,7 @@ def upgraded(group: dict[str, Any]) -> dict[str, Any]:
     group = defaults() | group
     if (ratio := group.pop("relative", None)) is not None:
         group |= {"scale": "auto", "relative_scale": ratio, "scale_decay": 0.0}
-    return group | {name: defaults()[name] for name in without_effect(group["reference"], group["scale"])}
+    return group | {name: defaults()[name] for name in without_effect(group)}
 
 
 def checked(group: dict[str, Any]) -> dict[str, Any]:
@@ -398,7 +425,7 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     phi = checked_reference(group)
     automatic = group["scale"] == "auto"
     default = defaults()
-    for name, what in without_effect(phi.name, group["scale"]).items():
+    for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:
             raise ValueError(
                 f"{name}={value!r} has no effect with {phi.name}, scale={group['scale']!r}: it is for {what}"
@@ -407,6 +434,8 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("nesterov needs momentum > 0")
     if automatic and group["differentiable"]:
         raise ValueError("scale='auto' and differentiable do not go together")
+    if group["limit"] is not None and group["differentiable"]:
+        raise ValueError("limit and differentiable do not go together")
     if group["lr_like"] == "sgd":
         optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
@@ -418,7 +447,7 @@ def scope_of(group: dict[str, Any]) -> str:
 
 
 def has_norm(group: dict[str, Any]) -> bool:
-    """Whether the step of a group needs the norm of what φ is given."""
+    """Whether the step of a group needs the norm of what φ is given; a limit needs that of the gradients."""
     return bool(group["reference"].startswith(Isotropic.lift)) or group["scale"] == "auto"
 
 

@@ -54,7 +54,8 @@ def is_flattened_by_caller() -> bool:
 
 def _is_joint(group: dict[str, Any]) -> bool:
     """Whether a norm is of more than one tensor."""
-    return (has_norm(group) and scope_of(group) != "tensor") or group["nonfinite"] == "skip"
+    joined = (has_norm(group) or group["limit"] is not None) and scope_of(group) != "tensor"
+    return joined or group["nonfinite"] == "skip"
 
 
 def _caller(*modules: str) -> FrameType | None:

@@ -16,6 +16,12 @@ from npgm._common import validate
 MARGIN = 10.0
 """By what the scales are below the gradients, so that these are well beyond them."""
 
+_MAPS = {"NGD": lambda t: t / (1.0 + t), "IHGD": math.asinh, "SNGD": lambda t: t / (1.0 + t), "SHGD": math.asinh}
+"""The maps of the optimizers, of one number over λ."""
+
+_SPECTRAL = {"scale": "auto", "relative_scale": 0.03, "adjust": "rms"}
+"""Of a spectral map with Muon's stepsizes (docs/spectral.md)."""
+
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -25,19 +31,29 @@ class Suggestion:
         gradient_norm: the median norm of the gradient of all parameters.
         rms: the median of the root mean square of each parameter's gradient, by the parameter's name.
         options: those of optimizers of `npgm.torch`, by their names, such as ``"NGD"``.
+        automatic: those with ``scale="auto"``, by the same names, and of `SpectralGD` for a model's `matrices`.
     """
 
     gradient_norm: float
     rms: dict[str, float]
     options: dict[str, dict[str, float]] = field(default_factory=dict)
+    automatic: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         width = max(map(len, self.rms))
         lines = [f"median norm of the gradient: {self.gradient_norm:.3g}", "root mean square of each tensor's:"]
         lines += [f"  {name:{width}}  {value:.3g}" for name, value in self.rms.items()]
-        for name, options in self.options.items():
-            arguments = ", ".join(f"{key}={value:.3g}" for key, value in options.items())
-            lines.append(f"{name}(model.parameters(), {arguments})")
+        lines += [f"{name}(model.parameters(), {_written(options)})" for name, options in self.options.items()]
+        if self.automatic:
+            lines.append("without a scale to search:")
+        for name, options in self.automatic.items():
+            parameters = "model.parameters()"
+            if name == "SpectralGD":
+                rest = {"reference": "separable-log", **self.automatic["SNGD"]}
+                parameters = f"matrices(model, {_written(rest)})"
+            lines.append(f"{name}({parameters}, {_written(options)})")
+        if self.options:
+            lines.append("search lr around these, and keep the schedule; OneCycleLR needs cycle_momentum=False")
         return "\n".join(lines)
 
 
@@ -56,8 +72,10 @@ def suggest(
     λ is a tenth of the gradient, in norm for an isotropic φ and in the root mean square of the entries for a separable
     one, and a step at that gradient is as long as that of the optimizer which it replaces: SGD with stepsize
     ``sgd_lr``, of gradients clipped to the norm ``clip``, for `NGD` and `IHGD`; and, since a step of Adam is about its
-    stepsize in each entry, ``adam_lr`` for `SNGD` and `SHGD`. These are numbers to begin a search with: see
-    ``docs/numbers.md``.
+    stepsize in each entry, ``adam_lr`` for `SNGD` and `SHGD`. With ``scale="auto"`` λ is the size of the gradient, and
+    steps are as long. `SpectralGD` takes ``adam_lr`` itself, as Muon does. These are numbers to begin a search with:
+    ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the stepsize carries
+    over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless ``cycle_momentum=False``.
 
     Gradients at the start need not be those of the rest of a training; measure on a model that has trained a while
     if there is one. Parameters, their gradients and the buffers are left as they were; random numbers may be drawn.
@@ -91,23 +109,26 @@ def suggest(
         validate.positive("clip", clip)
     validate.fraction("momentum", momentum)
     norm, rms, entries = _measured(model, loss, batches)
-    options: dict[str, dict[str, float]] = {}
-    beta = {"momentum": momentum} if momentum else {}
+    lengths: dict[str, tuple[float, float]] = {}  # of a step, and the size of the gradient that makes it
     if sgd_lr is not None:
         length = sgd_lr / (1.0 - momentum) * min(norm, clip)
-        options |= {name: {**one, **beta} for name, one in _of_length(length, norm, "NGD", "IHGD").items()}
+        lengths |= dict.fromkeys(("NGD", "IHGD"), (length, norm))
     if adam_lr is not None:
-        options |= {name: {**one, **beta} for name, one in _of_length(adam_lr, entries, "SNGD", "SHGD").items()}
-    return Suggestion(norm, rms, options)
+        lengths |= dict.fromkeys(("SNGD", "SHGD"), (adam_lr, entries))
+    beta = {"momentum": momentum} if momentum else {}
+    options, automatic = {}, {}
+    for name, (length, size) in lengths.items():
+        options[name] = {"lr": length / _MAPS[name](MARGIN), "scale": size / MARGIN, **beta}
+        automatic[name] = {"lr": length / _MAPS[name](1.0), "scale": "auto", **beta}
+    if adam_lr is not None:
+        automatic["SpectralGD"] = {"lr": adam_lr, **_SPECTRAL}
+        if momentum:
+            automatic["SpectralGD"] |= {"momentum_order": "before", "nesterov": True, **beta}
+    return Suggestion(norm, rms, options, automatic)
 
 
-def _of_length(length: float, gradient: float, bounded: str, logarithmic: str) -> dict[str, dict[str, float]]:
-    """Return the options with which a gradient of some size makes a step of some length."""
-    scale = gradient / MARGIN
-    return {
-        bounded: {"lr": length * (1.0 + scale / gradient), "scale": scale},
-        logarithmic: {"lr": length / math.asinh(gradient / scale), "scale": scale},
-    }
+def _written(options: dict[str, Any]) -> str:
+    return ", ".join(f"{k}={format(v, '.3g') if isinstance(v, float) else repr(v)}" for k, v in options.items())
 
 
 def _measured(

@@ -8,46 +8,57 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from npgm.torch.batch import Batch
+from npgm.torch.batch import Batch, Moved
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
+from npgm.torch.options import Rule
 from npgm.torch.paths.single import cut_off, masked, rate, weight, working
 
 
-def measure(batch: Batch) -> Norm:
+def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
-    ys = gradients(batch)
-    if batch.options.rule.before:
+    ys = gradients(batch, rule)
+    if rule.before:
         ys = next_average(batch, ys)
-    return norm(batch, ys)
+    return norm(ys, per_tensor=rule.per_tensor)
 
 
-def norm(batch: Batch, ys: list[Tensor]) -> Norm:
+def norm(ys: list[Tensor], *, per_tensor: bool) -> Norm:
     """Return the norm of what φ is given, or of each tensor of it."""
     zero = ys[0].new_zeros(1)  # the maximum of nothing is an error
     sizes = list(torch._foreach_abs([y if y.numel() else zero for y in ys]))
     largest = torch.stack(torch.ops.aten._foreach_max(sizes))  # which torch.compile knows by this name
-    if not batch.options.rule.per_tensor:
+    if not per_tensor:
         largest = largest.amax().reshape(1)
     torch._foreach_div_(sizes, _of_each(divisor(largest), sizes))
     ratios = torch.stack(torch._foreach_norm(sizes))
-    if not batch.options.rule.per_tensor:
+    if not per_tensor:
         ratios = torch.linalg.vector_norm(ratios).reshape(1)
     return Norm(largest, ratios)
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
     """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
-    us = gradients(batch)
+    us = gradients(batch, rule)
+    moved: Moved = None
     if not rule.before:
-        us = _directions(batch, us, factor)
+        us, moved = _directions(batch, us, factor)
     us = _masked(us, keep)
     if batch.momentum:
         us = average(batch, us, keep)
     if rule.before:
-        us = _masked(_directions(batch, us, factor), keep)
+        us, moved = _directions(batch, us, factor)
+        us = _masked(us, keep)
     advance(batch, us, keep)
+    return moved
+
+
+def tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
+    """Return what `npgm.torch.batch.Path.move` returns, for us = ∇φ*(ys)."""
+    if not batch.options.tracks:
+        return None
+    return torch.stack(torch._foreach_norm(ys)), torch.stack(torch._foreach_norm(us))
 
 
 def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
@@ -82,12 +93,11 @@ def advance(batch: Batch, us: list[Tensor], keep: Tensor | None) -> None:
         torch._foreach_copy_(batch.parameters, points)
 
 
-def gradients(batch: Batch) -> list[Tensor]:
+def gradients(batch: Batch, rule: Rule) -> list[Tensor]:
     """The gradients of the loss to minimise, decay included, in the working dtype; those of the batch if they are."""
-    rule = batch.options.rule
     ys = _wide(batch, batch.gradients)
     if batch.grad_scale is not None:
-        ys = list(torch._foreach_div(ys, batch.grad_scale.to(ys[0])))
+        ys = list(torch._foreach_div(ys, _of_each(batch.grad_scale.to(ys[0]), ys)))
     if rule.maximize:
         ys = list(torch._foreach_neg(ys))
     if rule.coupled_decay:
@@ -95,12 +105,13 @@ def gradients(batch: Batch) -> list[Tensor]:
     return ys
 
 
-def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> list[Tensor]:
-    """∇φ* of all of them, which for an isotropic φ are multiples."""
+def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> tuple[list[Tensor], Moved]:
+    """∇φ* of all of them, which for an isotropic φ are multiples, with what is tracked."""
     if batch.options.rule.isotropic:
-        return list(torch._foreach_mul(ys, _of_each(factor, ys)))  # type: ignore[arg-type]
+        return list(torch._foreach_mul(ys, _of_each(factor, ys))), None  # type: ignore[arg-type]
     flat = _flat(ys, batch.parameters, ys[0].dtype)[0] if factor is None else _quotients(batch, ys, factor)
-    return _split(batch.options.phi.precondition(flat), batch.parameters)
+    us = _split(batch.options.phi.precondition(flat), batch.parameters)
+    return us, tracked(batch, ys, us)
 
 
 def quotients(batch: Batch, ys: list[Tensor], scales: Tensor) -> list[Tensor]:

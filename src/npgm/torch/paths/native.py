@@ -7,6 +7,7 @@ thousands of tensors than the step of small ones; and for all groups in one call
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from npgm import _native
 from npgm.torch import fused
-from npgm.torch.batch import Batch
+from npgm.torch.batch import Batch, Moved
 from npgm.torch.fused import DTYPES, PLAIN
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options, Rule
@@ -60,7 +61,10 @@ def addresses(parameters: list[Tensor], gradients: list[Tensor], momentum: list[
 def takes(batches: Sequence[Batch]) -> bool:
     """Whether all of a step is one call of the module."""
     for batch in batches:
-        if batch.native is None or batch.options.automatic or batch.options.rule.kernel not in _KERNELS:
+        options = batch.options
+        if batch.native is None or options.rule.kernel not in _KERNELS:
+            return False
+        if options.automatic or options.track or options.limit is not None:
             return False
     return bool(batches)
 
@@ -90,40 +94,53 @@ def step(batches: Sequence[Batch]) -> float | None:
     return norm
 
 
-def measure(batch: Batch) -> Norm:
+def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
-    return Norm(*_measure(batch.native, batch.options.rule, batch.grad_scale))
+    return Norm(*_measure(batch.native, rule, batch.grad_scale))
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
     """See `npgm.torch.batch.Path`."""
+    tracks = batch.options.tracks
     if keep is None or keep.item():
         torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
-        _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale)
+        moved = _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale, tracks)
+    else:
+        moved = 2 * ([math.nan] * len(batch.parameters),)
+    if not tracks:
+        return None
+    given, made = torch.tensor(moved, dtype=torch.float64, device="cpu")
+    return given, made
 
 
 def _measure(native: _core.Tensors, rule: Rule, grad_scale: Tensor | None) -> Tensor:
     measured = _native.core().measure(
-        native, _rule(rule), grad_scale=_number(grad_scale), threads=torch.get_num_threads()
+        native, _rule(rule), grad_scales=_numbers(grad_scale), threads=torch.get_num_threads()
     )
     return torch.tensor(measured, dtype=torch.float64, device="cpu")
 
 
 def _move(
-    native: _core.Tensors, rule: Rule, factor: Tensor | None, lr: float | Tensor, grad_scale: Tensor | None
-) -> None:
-    _native.core().move(
+    native: _core.Tensors,
+    rule: Rule,
+    factor: Tensor | None,
+    lr: float | Tensor,
+    grad_scale: Tensor | None,
+    track: bool = False,
+) -> tuple[list[float], list[float]]:
+    return _native.core().move(
         native,
         _rule(rule),
         factors=[] if factor is None else factor.tolist(),
         lr=float(lr),
-        grad_scale=_number(grad_scale),
+        grad_scales=_numbers(grad_scale),
         threads=torch.get_num_threads(),
+        track=track,
     )
 
 
-def _number(grad_scale: Tensor | None) -> float:
-    return 1.0 if grad_scale is None else float(grad_scale.item())
+def _numbers(grad_scale: Tensor | None) -> list[float]:
+    return [1.0] if grad_scale is None else grad_scale.reshape(-1).tolist()
 
 
 @functools.lru_cache

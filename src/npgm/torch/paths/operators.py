@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npgm.torch.batch import Batch
+from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
+from npgm.torch.options import Rule
 
 _RULE = "*, Tensor numbers, str key, float[] parameters, bool isotropic, bool per_tensor, bool before, bool maximize"
 """See `Rule.arguments`."""
@@ -41,15 +42,15 @@ def _(*args: object, **rule: object) -> None:
     return None
 
 
-def measure(batch: Batch) -> Norm:
+def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
     tensors = (batch.parameters, batch.gradients, batch.momentum)
-    result = torch.ops.npgm.measure(*tensors, _on(batch, batch.grad_scale), **batch.options.rule.arguments())
+    result = torch.ops.npgm.measure(*tensors, _on(batch, batch.grad_scale), **rule.arguments())
     return Norm(result[0], result[1])
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
-    """See `npgm.torch.batch.Path`."""
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+    """See `npgm.torch.batch.Path`; nothing is tracked."""
     lr = batch.options.rate
     if isinstance(lr, Tensor):
         lr = lr.reshape(())
@@ -66,6 +67,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         _on(batch, keep),
         **batch.options.rule.arguments(),
     )
+    return None
 
 
 def _on(batch: Batch, value: Any) -> Any:

@@ -10,26 +10,28 @@ from torch import Tensor
 
 from npgm._common import optimizers
 from npgm.references import Spectral
-from npgm.torch.batch import Batch
+from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm, divisor, working_dtype
+from npgm.torch.options import Rule
 
 
-def measure(batch: Batch) -> Norm:
+def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
-    y = _gradient(batch)
-    if batch.options.rule.before:
+    y = _gradient(batch, rule)
+    if rule.before:
         y = wide(batch.momentum[0], y.dtype).lerp(y, 1.0 - batch.options.momentum)
     largest = largest_of(y.detach())
     ratio: Tensor = torch.linalg.vector_norm(y / divisor(largest).reshape(()))
     return Norm(largest, ratio.reshape(1))
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
     """See `npgm.torch.batch.Path`."""
     (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
-    u = _gradient(batch)
+    u = _gradient(batch, rule)
+    moved: Moved = None
     if not rule.before:
-        u = _direction(batch, u, factor)
+        u, moved = _direction(batch, u, factor)
     u = masked(u, keep)
     for buffer in batch.momentum:
         mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
@@ -40,7 +42,8 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         else:  # autograd keeps it, and the next step changes it
             u = mean.clone() if batch.options.differentiable else mean
     if rule.before:
-        u = masked(_direction(batch, u, factor), keep)
+        u, moved = _direction(batch, u, factor)
+        u = masked(u, keep)
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
     lr = rate(batch, u, keep)
@@ -54,14 +57,15 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
         x.add_(u, alpha=-lr)
     if x is not parameter:
         parameter.copy_(x)
+    return moved
 
 
-def _gradient(batch: Batch) -> Tensor:
+def _gradient(batch: Batch, rule: Rule) -> Tensor:
     """The gradient of the loss to minimise, decay included, in the working dtype."""
-    (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
+    (parameter,), (gradient,) = batch.parameters, batch.gradients
     y = (gradient.values() if gradient.is_sparse else gradient).to(working(batch))
     if batch.grad_scale is not None:
-        y = y / batch.grad_scale.to(y.device)
+        y = y / batch.grad_scale.to(y).reshape(())
     if rule.maximize:
         y = -y
     if rule.coupled_decay:
@@ -69,18 +73,20 @@ def _gradient(batch: Batch) -> Tensor:
     return y
 
 
-def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> Tensor:
-    """∇φ*(y), which for an isotropic φ is a multiple of y."""
+def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, Moved]:
+    """∇φ*(y), which for an isotropic φ is a multiple of y, with what is tracked."""
     if batch.options.rule.isotropic:
-        return y * factor.reshape(())  # type: ignore[union-attr]
-    if factor is not None:
-        y = cut_off(y / factor.reshape(()), y.isinf())
+        return y * factor.reshape(()), None  # type: ignore[union-attr]
+    quotient = y if factor is None else cut_off(y / factor.reshape(()), y.isinf())
     phi = batch.options.phi
-    view = as_matrix(y, batch.options.matrix_form) if isinstance(phi, Spectral) else y
+    view = as_matrix(quotient, batch.options.matrix_form) if isinstance(phi, Spectral) else quotient
     u: Tensor = phi.precondition(view)
+    moved = None
+    if batch.options.tracks:
+        moved = torch.linalg.vector_norm(y.detach()).reshape(1), torch.linalg.vector_norm(u.detach()).reshape(1)
     if batch.options.adjust is not None:
         u = u * optimizers.adjustment(batch.options.adjust, *u.shape[-2:])
-    return u.reshape(y.shape)
+    return u.reshape(y.shape), moved
 
 
 def as_matrix(y: Tensor, form: str) -> Tensor:

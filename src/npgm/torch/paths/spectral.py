@@ -10,32 +10,37 @@ import torch.distributed as dist
 from torch import Tensor
 
 from npgm._common import optimizers
-from npgm.torch.batch import Batch
+from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
+from npgm.torch.options import Rule
 from npgm.torch.paths import foreach
 from npgm.torch.paths.single import as_matrix, masked
 from npgm.torch.spectral import precondition
 
 
-def measure(batch: Batch) -> Norm:
+def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
-    ys = foreach.gradients(batch)
-    if batch.options.rule.before:
+    ys = foreach.gradients(batch, rule)
+    if rule.before:
         ys = _ahead(batch, ys, foreach.next_average(batch, ys))
-    return foreach.norm(batch, ys)
+    return foreach.norm(ys, per_tensor=rule.per_tensor)
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> None:
+def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
     """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
-    us = [masked(y, keep) for y in foreach.gradients(batch)]
+    us = [masked(y, keep) for y in foreach.gradients(batch, rule)]
+    moved: Moved = None
     if not rule.before:
-        us = directions(batch, us, factor)
+        ys, us = us, directions(batch, us, factor)
+        moved = _tracked(batch, ys, us)
     if batch.momentum:
         us = _ahead(batch, us, foreach.average(batch, us, keep))
     if rule.before:
-        us = directions(batch, us, factor)
+        ys, us = us, directions(batch, us, factor)
+        moved = _tracked(batch, ys, us)
     foreach.advance(batch, [masked(u, keep) for u in us], keep)
+    return moved
 
 
 def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
@@ -72,6 +77,15 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     if options.adjust is not None:
         us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
+
+
+def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
+    moved = foreach.tracked(batch, ys, us)
+    if moved is None or (adjust := batch.options.adjust) is None:
+        return moved
+    views = [as_matrix(parameter, batch.options.matrix_form) for parameter in batch.full or batch.parameters]
+    made = [u / optimizers.adjustment(adjust, *view.shape[-2:]) for u, view in zip(moved[1], views, strict=True)]
+    return moved[0], torch.stack(made)
 
 
 def _as_dtensor(local: Tensor, like: Any) -> Any:

@@ -55,6 +55,7 @@ def measure(
                 T=_DTYPES[working_dtype(dtype)],
                 PARAMETER=_DTYPES[dtype],
                 MOMENTUM=_DTYPES[averages[0].dtype] if averages else None,
+                GRAD_SCALES=_is_each(grad_scale),
                 DECAYS=decoded.coupled_decay != 0.0,
                 BLOCK=BLOCK,
                 num_warps=WARPS,
@@ -79,7 +80,7 @@ def move(
     shared = _overlap(_extents(points), _extents(gradients), _extents(momentum))
     groups = [slice(i, i + 1) for i in range(len(points))] if shared else [slice(None)]
     dtype = points[0].dtype
-    per_tensor = factors is not None and factors.numel() > 1
+    per_tensor = _is_each(factors)
     with torch.cuda.device_of(points[0]):  # type: ignore[no-untyped-call]
         for group in groups:
             table, blocks = _table(decoded, points[group], gradients[group], momentum[group])
@@ -89,7 +90,7 @@ def move(
                     len(points[group]),
                     factors[group] if factors is not None and per_tensor else factors,
                     lr,
-                    grad_scale,
+                    grad_scale[group] if grad_scale is not None and _is_each(grad_scale) else grad_scale,
                     keep,
                     T=_DTYPES[working_dtype(dtype)],
                     PARAMETER=_DTYPES[dtype],
@@ -97,6 +98,7 @@ def move(
                     BEFORE=decoded.before,
                     PRECONDITION=None if decoded.isotropic else PRECONDITIONERS[decoded.kernel],
                     PER_TENSOR=per_tensor,
+                    GRAD_SCALES=_is_each(grad_scale),
                     DECAYS=decoded.coupled_decay != 0.0,
                     BLOCK=BLOCK,
                     STRIP=32 * WARPS * 16 // dtype.itemsize,
@@ -107,6 +109,11 @@ def move(
 
 torch.library.impl("npgm::measure", "CUDA", measure)
 torch.library.impl("npgm::move_", "CUDA", move)
+
+
+def _is_each(values: Tensor | None) -> bool:
+    """Whether there is one value for each tensor, and not one for all."""
+    return values is not None and values.numel() > 1
 
 
 def _clamped(scale: float, dtype: torch.dtype) -> float:

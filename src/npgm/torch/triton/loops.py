@@ -46,11 +46,14 @@ def move(
     BEFORE: tl.constexpr,
     PRECONDITION: tl.constexpr,
     PER_TENSOR: tl.constexpr,
+    GRAD_SCALES: tl.constexpr,
     DECAYS: tl.constexpr,
     BLOCK: tl.constexpr,
     STRIP: tl.constexpr,
 ):
     """Move one block of one tensor: MOMENTUM is its dtype or None, and PRECONDITION is None for an isotropic φ.
+
+    GRAD_SCALES is whether each tensor has a grad_scale of its own.
 
     The factors are one for each tensor, or one for all: those of an isotropic φ, or the λ of a separable one, which is
     that of the table if they are None. BEFORE is whether the momentum averages gradients.
@@ -63,9 +66,9 @@ def move(
         weight = number(table, 1).to(T)
         decay = number(table, 2).to(T)
         shrink = (1.0 - tl.load(lr) * number(table, 3)).to(T)
-        gradient_factor = factor_of(grad_scale, number(table, 4), T)
         rate = tl.load(lr).to(T)
         tensor, start = find(table, n, BLOCK)
+        gradient_factor = factor_of(grad_scale, tensor * GRAD_SCALES, number(table, 4), T)
         x, gradient, momentum, size = tensor_of(table, n, tensor)
         factor = scale
         if factors is not None:
@@ -146,6 +149,7 @@ def measure(
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
     MOMENTUM: tl.constexpr,
+    GRAD_SCALES: tl.constexpr,
     DECAYS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
@@ -155,8 +159,8 @@ def measure(
     """
     weight = number(table, 1).to(T)
     decay = number(table, 2).to(T)
-    gradient_factor = factor_of(grad_scale, number(table, 4), T)
     tensor, start = find(table, n, BLOCK)
+    gradient_factor = factor_of(grad_scale, tensor * GRAD_SCALES, number(table, 4), T)
     x, gradient, momentum, size = tensor_of(table, n, tensor)
     if not DECAYS:
         x = gradient
@@ -301,12 +305,12 @@ def entries(address, start, size, DTYPE: tl.constexpr, LENGTH: tl.constexpr, PAR
 
 
 @triton.jit
-def factor_of(grad_scale, sign, T: tl.constexpr):
+def factor_of(grad_scale, place, sign, T: tl.constexpr):
     """What the gradients are multiplied by to be those of the loss to minimise."""
     if grad_scale is None:
         return sign.to(T)
     else:
-        return (sign / tl.load(grad_scale).to(tl.float64)).to(T)
+        return (sign / tl.load(grad_scale + place).to(tl.float64)).to(T)
 
 
 @triton.jit
