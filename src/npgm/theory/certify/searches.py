@@ -12,7 +12,7 @@ from npgm.solvers import History
 from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, check, report, series, smooth, some_steps, whole
+from npgm.theory.certify.report import Report, Trials, check, from_the_start, report, series, smooth, some_steps
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -63,7 +63,7 @@ def auto(
         if getattr(rule, "key", None) != "backtracking":
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
         momentum = getattr(history.method, "momentum", 0.0)
-        whole(name, history, momentum)
+        from_the_start(name, history, momentum)
         scale = getattr(history.method, "scale", None)
         phi = history.method.stationarity_reference
         if scale == "auto" and isinstance(phi, Isotropic):
