@@ -25,7 +25,7 @@ PATHS: dict[str, Path] = {
 }
 
 
-Gathered: TypeAlias = tuple[list[Tensor], ...]
+Gathered: TypeAlias = list[list[Tensor]]
 """Of a group, those of its parameters that have gradients, these, the momentum and what `running.KEYS` name."""
 
 _Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
@@ -54,7 +54,7 @@ def gather(
         taken: the result of `npgm.torch.paths.native.taken` for these tensors.
     """
     if taken is not None:
-        of_each = dict(zip(KEYS, known, strict=True))
+        of_each: dict[str, Any] = dict(zip(KEYS, known, strict=True))
         return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, native=taken, **of_each)]
     buffers: Sequence[Tensor | None] = momentum or [None] * len(parameters)
     use_foreach = options.foreach

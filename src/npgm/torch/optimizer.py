@@ -152,7 +152,7 @@ class NPGM(Optimizer):
             if read is None:
                 checked = False
                 continue
-            tensors: Gathered = tuple([] for _ in range(3 + len(running.KEYS)))
+            tensors: Gathered = [[] for _ in range(3 + len(running.KEYS))]
             self._init_group(group, *tensors)
             taken = native.taken(read, *tensors[:3])
             checked = checked and taken is not None and read.nonfinite != "raise"
@@ -161,7 +161,8 @@ class NPGM(Optimizer):
             checks.refuse(self, found_inf)
         batches = []
         for index, read, tensors, taken in groups:
-            batches += gather(index, read, *tensors[:3], tensors[3:], grad_scale, taken)
+            params, grads, momentum, *known = tensors
+            batches += gather(index, read, params, grads, momentum, known, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._seen = seen

@@ -76,7 +76,8 @@ def tracked(
         if keep is not None:
             pair = [torch.where(keep.to(values.device), values, torch.nan) for values in pair]
         curvature = phi.kernel.curvature_at_zero
-        result.append(Tracked(batches[i].group, curvature, *pair, scale=phi.scale if scale is None else scale))
+        given, made = pair
+        result.append(Tracked(batches[i].group, curvature, given, made, phi.scale if scale is None else scale))
     return result
 
 
