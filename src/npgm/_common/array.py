@@ -185,6 +185,42 @@ def holds_somewhere(xp: Namespace, where: Array) -> bool:
         return True
 
 
+def is_traced(x: Array) -> bool:
+    """Return whether an array is JAX's with a value that is not known yet, as under ``jit``, ``vmap`` and ``grad``."""
+    if not is_jax(x):
+        return False
+    import jax  # present, since x is one of its arrays
+
+    return isinstance(x, jax.core.Tracer)
+
+
+State: TypeAlias = tuple[Array, ...]
+
+
+def repeat(
+    xp: Namespace, going: Callable[[State], Array], step: Callable[[State], State], state: State, most: int
+) -> State:
+    """Return the state after steps that go on while ``going(state)`` holds somewhere, at most ``most`` of them.
+
+    While JAX traces this is one loop of the compiled program, and not its unrolled steps.
+    """
+    if not any(map(is_traced, state)):
+        for _ in range(most):
+            if not holds_somewhere(xp, going(state)):
+                break
+            state = step(state)
+        return state
+    import jax  # present, since the state is of its arrays
+
+    def goes_on(counted: tuple[Array, State]) -> Array:
+        return (counted[0] < most) & xp.any(going(counted[1]))
+
+    def once(counted: tuple[Array, State]) -> tuple[Array, State]:
+        return counted[0] + 1, step(counted[1])
+
+    return jax.lax.while_loop(goes_on, once, (0, state))[1]
+
+
 def select(xp: Namespace, where: Array, new: Array, old: Array) -> Array:
     """Return the rows of ``new`` where ``where`` holds, those of ``old`` elsewhere, without a copy if all are alike."""
     if holds_somewhere(xp, ~where):
