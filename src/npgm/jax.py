@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from jax.flatten_util import ravel_pytree
 
 from npgm._common import validate
 from npgm._common.array import explicit_sharding, resharded, row_norms
+from npgm.proximal import as_box
 from npgm.solvers import Method, Status
 from npgm.solvers.method import chosen
 from npgm.solvers.point import Point, rounding
@@ -41,9 +43,9 @@ class Result(NamedTuple):
     x: Any
     """The last point, like ``x0``; after a divergence, the last at which f and its gradient were finite."""
     fun: jax.Array
-    """f there."""
+    """f there; f + g with ``prox``."""
     jac: Any
-    """Its gradient there, like ``x0``."""
+    """Its gradient there, like ``x0``; with ``prox`` a subgradient."""
     nit: jax.Array
     """The number of iterations."""
     status: jax.Array
@@ -60,9 +62,10 @@ def minimize(
     method: str | Method | None = None,
     maxiter: int | jax.Array = 10_000,
     tol: float | jax.Array = 1e-6,
+    bounds: Any = None,
     **options: Any,
 ) -> Result:
-    """Minimise a smooth function by a method of `npgm.minimize`, in the same steps.
+    """Minimise a smooth function, or with ``prox`` the sum of it and another one, in the steps of `npgm.minimize`.
 
     It compiles once for each ``fun``, method and shapes: do not pass a new function in each call, but what changes as
     ``args``. Derivatives of the result exist in forward mode only, as of any `jax.lax.while_loop`.
@@ -72,12 +75,15 @@ def minimize(
         x0: the start, a pytree of real floating-point arrays: to the method one vector, in their common dtype. A
             spectral φ needs a single array.
         args: further arguments of ``fun``, pytrees.
-        method: as for `npgm.minimize`; None for "auto", which needs no stepsize, or for "npgm" if ``lr`` is given. One
-            of your own must be traceable by JAX.
+        method: as for `npgm.minimize`, by default too. One of your own must be traceable by JAX; "proximal" is not.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
+        bounds: as `npgm.minimize` takes them, of numbers that are not traced; a start outside is projected. They, and a
+            ``prox``, need a single array ``x0``, or a g of all entries alike.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
             ``reference``, ``scale``. A stepsize may be an array of JAX too, as under `jax.vmap` or `jax.jacfwd`.
+            ``prox``, of `npgm.proximal`, is a function g to be added to f: any but total variation and sorted ℓ1, which
+            do not compile.
 
     Raises:
         TypeError, ValueError: if an argument or option is not accepted. What is not finite raises nothing: ``status``
@@ -92,14 +98,21 @@ def minimize(
         options["lr"] = 1.0
     else:
         lr = None
-    solver = chosen(method, options)
-    if not solver.smooth:
-        raise ValueError("npgm.jax.minimize takes no prox; npgm.minimize does, with JAX's arrays, too")
     if not (leaves := jax.tree.leaves(x0)):
         raise ValueError(f"x0 has no entries: {x0!r}")
     for leaf in leaves:
         if not jnp.issubdtype(jnp.result_type(leaf), jnp.floating):
             raise TypeError(f"x0 has dtype {jnp.result_type(leaf)}; a real floating-point dtype is needed")
+    box = None if bounds is None else as_box(bounds, _shape(x0))
+    solver = chosen(method, options, box)
+    if not solver.smooth and solver.scale_follows:
+        raise ValueError(
+            f"npgm.jax.minimize takes no scale='auto' with prox, which {solver.key!r} has by default where scale is 1: "
+            "give another scale, or leave out lr and reference, for 'proximal_lbfgs'"
+        )
+    if box is not None:
+        start, unravel = ravel_pytree(x0)
+        x0 = unravel(jnp.ravel(box.prox(jnp.reshape(start, _shape(x0)), 1.0)))
     if not isinstance(maxiter, jax.Array):
         maxiter = validate.count("maxiter", maxiter)
     if not isinstance(tol, jax.Array):
@@ -108,8 +121,16 @@ def minimize(
     return result
 
 
+def _shape(x0: Any) -> tuple[int, ...]:
+    """Return the shape in which a method sees a tree of arrays: that of a single one, else one vector."""
+    shapes = [jnp.shape(leaf) for leaf in jax.tree.leaves(x0)]
+    return shapes[0] if len(shapes) == 1 else (sum(map(math.prod, shapes)),)
+
+
 class _Carry(NamedTuple):
     here: Point
+    seen: Point
+    """The same with f + g, and a subgradient of that, for a method with a ``prox``."""
     state: Any
     nit: jax.Array
     status: jax.Array
@@ -139,8 +160,7 @@ def _run(
     fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any, lr: jax.Array | None
 ) -> Result:
     start, unravelled = ravel_pytree(x0)
-    leaves = jax.tree.leaves(x0)
-    method = method.flattened(jnp.shape(leaves[0]) if len(leaves) == 1 else start.shape)
+    method = method.flattened(_shape(x0))
     if lr is not None:
         method = copy.copy(method)
         validate.assign(method, lr=lr.astype(start.dtype))
@@ -154,6 +174,12 @@ def _run(
     def at(x: jax.Array) -> Point:
         f, grad = value_and_grad(x[0])
         return Point(x, f.reshape(1, 1).astype(x.dtype), grad[None], row_norms(jnp, grad[None]))
+
+    def seen(here: Point, state: Any) -> Point:
+        if method.smooth:
+            return here
+        grad = here.grad + state.subgradient
+        return Point(here.x, here.f + state.g, grad, row_norms(jnp, grad))
 
     def status(here: Point, nit: jax.Array, failed: jax.Array) -> jax.Array:
         ended = jnp.where(nit >= maxiter, Status.MAXITER, _RUNNING)
@@ -178,20 +204,23 @@ def _run(
         else:
             taken = jnp.ones_like(finite)
         arrived = (taken & finite) | (there.f == -jnp.inf)
-        here = Point(*(jnp.where(arrived, new, old) for new, old in zip(there, carry.here, strict=True)))
+        here, new = (
+            Point(*(jnp.where(arrived, new, old) for new, old in zip(*points, strict=True)))
+            for points in ((there, carry.here), (seen(there, state), carry.seen))
+        )
         nit = carry.nit + 1
-        progress = record(carry.progress, here, following, carry.here.x, nit)
-        return _Carry(here, state, nit, status(here, nit, taken & ~finite), progress)
+        progress = record(carry.progress, new, following, carry.here.x, nit)
+        return _Carry(here, new, state, nit, status(new, nit, taken & ~finite), progress)
 
     def runs(carry: _Carry) -> jax.Array:
         return carry.status == _RUNNING
 
     def ask(carry: _Carry) -> _Carry:
         """Say whether any progress is possible, where there was none for long."""
-        here, past = carry.here, carry.progress
+        here, new, past = carry.here, carry.seen, carry.progress
         near = at(nudged(jnp, here.x, here.grad))
-        left = here.grad_norm <= LEFT * row_norms(jnp, near.grad - here.grad)
-        exhausted = left & lowest(here.f, past.f, here.grad_norm, row_norms(jnp, here.x), eps)
+        left = new.grad_norm <= LEFT * row_norms(jnp, near.grad - here.grad)
+        exhausted = left & lowest(new.f, past.f, new.grad_norm, row_norms(jnp, here.x), eps)
         ended = jnp.where(past.still, Status.STUCK, carry.status)
         ended = jnp.where(exhausted[0, 0], Status.ROUNDING, ended).astype(jnp.int32)
         return carry._replace(status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
@@ -203,18 +232,22 @@ def _run(
         return asked_or_not
 
     here, nit, never = at(start[None]), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
-    progress = _Progress(here.f[0, 0], here.grad_norm[0, 0], nit, never, never)
-    carry = _Carry(here, method.init(jnp, here), nit, status(here, nit, ~_finite(here)), progress)
+    state = method.init(jnp, here)
+    # of f + g no subgradient is known before the first step
+    first = here if method.smooth else Point(here.x, here.f + state.g, jnp.nan * here.grad, jnp.inf + 0.0 * here.f)
+    progress = _Progress(first.f[0, 0], first.grad_norm[0, 0], nit, never, never)
+    failed = ~(_finite(here) & jnp.isfinite(first.f))
+    carry = _Carry(here, first, state, nit, status(first, nit, failed), progress)
     later = jax.eval_shape(advance, carry)
     if len(jax.tree.leaves(later)) > len(jax.tree.leaves(carry)):  # a state that is None until the first step
         none = jax.tree.map(jnp.zeros_like, later.state)
         carry = jax.lax.cond(runs(carry), advance, lambda carry: carry._replace(state=none), carry)
     carry = jax.lax.while_loop(runs, on, carry)
-    here = carry.here
+    last = carry.seen
     return Result(
-        unravel(here.x[0]),
-        here.f[0, 0],
-        unravel(here.grad[0]),
+        unravel(last.x[0]),
+        last.f[0, 0],
+        unravel(last.grad[0]),
         carry.nit,
         carry.status,
         (carry.status == Status.CONVERGED) | (carry.status == Status.ROUNDING),

@@ -23,8 +23,9 @@ def jaxs(x):
     return jnp.sum(WEIGHTS.astype(x.dtype) * (x**4 / 4 + x**2 / 2))
 
 
+SMOOTH = [key for key, method in sorted(npgm.solvers.registry.items()) if method.smooth]
 CASES = [
-    *((key, {"lr": 1e-2}) for key in sorted(npgm.solvers.registry) if key not in ("auto", "proximal")),
+    *((key, {"lr": 1e-2}) for key in SMOOTH if key != "auto"),
     ("npgm", {"lr": 0.2, "momentum": 0.9, "reference": "separable-log"}),
     ("npgm", {"lr": 0.2, "momentum": 0.5, "momentum_order": "before", "scale": "auto"}),
     ("npgm", {"lr": "backtracking", "momentum": 0.3, "reference": "isotropic-sqrt"}),
@@ -168,13 +169,61 @@ def test_what_is_not_accepted_is_named(changed, error, message):
         npgm.jax.minimize(**given)
 
 
-def test_refuses_a_function_with_proximal_steps():
-    with pytest.raises(ValueError, match="takes no prox"):
-        npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.L1(1.0))
+def test_refuses_a_scale_of_each_runs_own_with_proximal_steps():
+    with pytest.raises(ValueError, match="no scale='auto' with prox"):
+        npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.L1(1.0), lr="auto")
+
+
+def shifted(x, a=0.0):
+    return jaxs(x) - jnp.sum(jnp.array([40.0, 3.0, -0.3]) * x) + a * jnp.sum(x)
+
+
+def numpys_shifted(x, a=0.0):
+    f, g = numpys(x)
+    slope = a - np.array([40.0, 3.0, -0.3])
+    return f + slope @ x, g + slope
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prox": npgm.proximal.L1(1.0)},
+        {"bounds": [(None, 1.5), (0.25, None), (None, None)]},
+        pytest.param({"prox": npgm.proximal.Simplex(2.0)}, marks=pytest.mark.slow),
+        pytest.param(
+            {"prox": npgm.proximal.L1(0.5), "lr": 0.02, "reference": "separable-quad"}, marks=pytest.mark.slow
+        ),
+    ],
+    ids=lambda options: type(options.get("prox")).__name__,
+)
+def test_a_function_beside_f_has_the_steps_of_minimize(options):
+    start = np.array([1.0, 0.5, 0.5])
+    want = npgm.minimize(numpys_shifted, start, **options)
+    got = npgm.jax.minimize(shifted, jnp.asarray(start), **options)
+    assert (int(got.nit), int(got.status), bool(got.success)) == (want.nit, want.status, True)
+    for field in ("x", "fun", "jac"):
+        np.testing.assert_allclose(getattr(got, field), getattr(want, field), rtol=1e-9, atol=1e-9)
+
+
+def test_bounded_runs_under_vmap_are_those_of_one():
+    bounds = [(None, 1.5), (0.25, None), (None, None)]
+    start, strengths = np.array([9.0, -4.0, 0.5]), np.linspace(-3.0, 3.0, 4)
+    many = jax.jit(
+        jax.vmap(lambda a: npgm.jax.minimize(shifted, jnp.asarray(start), args=(a,), bounds=bounds, tol=1e-8))
+    )(jnp.asarray(strengths))
+    for i, a in enumerate(strengths):
+        alone = npgm.minimize(numpys_shifted, start, args=(a,), bounds=bounds, tol=1e-8)
+        assert int(many.nit[i]) == alone.nit
+        np.testing.assert_allclose(many.x[i], alone.x, rtol=1e-9)
+
+
+def test_a_start_outside_of_g_is_reported():
+    run = npgm.jax.minimize(jaxs, jnp.asarray(START), prox=npgm.proximal.Box(-1.0, 1.0))
+    assert (int(run.status), int(run.nit)) == (Status.DIVERGED, 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", sorted(set(npgm.solvers.registry) - {"proximal"}))
+@pytest.mark.parametrize("method", SMOOTH)
 def test_forward_derivatives_are_those_of_differences(method):
     options = {"lr": 0.1} if npgm.solvers.registry[method].options()["lr"] is ... else {}
     options |= {"max_step": 1.0} if method == "clipped_gd" else {}

@@ -209,9 +209,10 @@ def test_errstate_is_the_callers_in_his_functions_alone(method):
     def callback(x):
         seen.append(np.geterr())
 
-    lr = "auto" if method == "auto" else 0.5
-    prox = {"prox": npgm.proximal.L1(1.0)} if method == "proximal" else {}
-    options = prox | {"method": method, "lr": lr, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
+    suited = {"lr": "auto" if method == "auto" else 0.5, "prox": npgm.proximal.L1(1.0)}
+    accepted = npgm.solvers.registry[method].options()
+    options = {name: value for name, value in suited.items() if name in accepted}
+    options |= {"method": method, "tol": 0.0, "maxiter": 20, "history": True, "callback": callback}
     with np.errstate(all="raise"):
         caller = np.geterr()
         for dtype in (np.float16, np.float32, np.float64):

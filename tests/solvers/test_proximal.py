@@ -117,8 +117,8 @@ def test_without_momentum_every_step_of_backtracking_decreases():
 
 
 @pytest.mark.parametrize("start", [0.0, 30.0])
-def test_the_default_takes_no_step_above_the_last_ten_values(start):
-    history = npgm.minimize(logistic, np.full(12, start), prox=proximal.L1(0.5), history=True).history
+def test_a_rule_takes_no_step_above_the_last_ten_values(start):
+    history = npgm.minimize(logistic, np.full(12, start), prox=proximal.L1(0.5), lr="auto", history=True).history
     values = history["fun"][np.concatenate([[True], history["taken"][:-1]])]
     for k in range(1, values.size):
         assert values[k] <= values[max(k - 10, 0) : k].max() * (1.0 + 1e-12)
@@ -191,7 +191,7 @@ def test_bounds_are_those_of_scipy(bounds, jac):
     want = optimize.minimize(squares, np.zeros(12), jac=True, bounds=bounds, options={"ftol": 1e-15, "gtol": 1e-10})
     start, outside = np.full(12, 0.05), np.full(12, 5.0)
     near, far = (npgm.minimize(feasible, x, jac=jac, bounds=bounds, tol=1e-5) for x in (start, outside))
-    scipys = optimize.minimize(feasible, outside, jac=jac, bounds=bounds, tol=1e-5, method=npgm.solvers.proximal)
+    scipys = optimize.minimize(feasible, outside, jac=jac, bounds=bounds, tol=1e-5, method=npgm.solvers.proximal_lbfgs)
     np.testing.assert_array_equal(scipys.x, far.x)
     for run in (near, far):
         np.testing.assert_allclose(run.x, want.x, atol=1e-5)
@@ -333,10 +333,10 @@ def test_certificates_of_smooth_theorems_refuse_runs_with_prox():
         assert all("a function g beside f" in reason for reason in report.refused.values())
 
 
-@pytest.mark.parametrize("options", [{}, {"lr": "backtracking"}], ids=str)
-def test_the_decrease_of_a_bound_certifies_a_run_with_prox(options):
+@pytest.mark.parametrize("lr", ["auto", "backtracking"])
+def test_the_decrease_of_a_bound_certifies_a_run_with_prox(lr):
     g = proximal.L1(0.5)
-    history = npgm.minimize(squares, np.zeros(12), prox=g, tol=1e-8, history=True, **options).history
+    history = npgm.minimize(squares, np.zeros(12), prox=g, lr=lr, tol=1e-8, history=True).history
     taken, delta = history["taken"], history["lr"] * history["decrease"]
     assert (delta[taken] >= 0.0).all()
     # the first step, from its definition: without momentum, as the base step of any rule is
@@ -348,6 +348,6 @@ def test_the_decrease_of_a_bound_certifies_a_run_with_prox(options):
     assert [certificate.bound.theorem for certificate in result.certificates] == ["Nonmonotone descent"]
     assert result.holds
     steps = history["fun"][:-1][taken[:-1]], history["fun"][1:][taken[:-1]], delta[:-1][taken[:-1]]
-    if options:  # each step decreases f + g by all of Δ
+    if lr == "backtracking":  # each step decreases f + g by all of Δ
         assert (steps[1] <= steps[0] * (1.0 + 1e-12) - steps[2]).all()
         assert certify.auto(history, minimum=0.0, decrease=1.0, window=1).holds

@@ -75,7 +75,8 @@ def minimize(
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``; or None, "2-point", "3-point"
             or "cs" for SciPy's finite differences, with one start in a NumPy array.
         method: a key of `npgm.solvers.registry`, or a `Method` that has its options already; None for "auto", which
-            needs no stepsize, or for "npgm" if ``lr`` is given, or for "proximal" if ``prox`` is.
+            needs no stepsize, or for "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` None is for
+            "proximal_lbfgs", which needs no stepsize either, or for "proximal" if an option of that is given.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible, which is seen after 50 iterations
             without progress by one evaluation beside the point; 0 runs all of ``maxiter`` (or to a gradient of exactly
@@ -89,7 +90,7 @@ def minimize(
         batch: whether the first axis of ``x0`` counts independent runs: ``fun`` then returns one f a run. A run that
             has ended stays where it is.
         bounds: as SciPy takes them, or an `npgm.proximal.Box`, for the point of one run: they become ``prox``, and the
-            method is "proximal". A start outside is projected, and ``message`` says so.
+            method is one for a ``prox``. A start outside is projected, and ``message`` says so.
         **options: the method's own options; ``lr``, the stepsize γ, is one for every method, and for "gd", "gdm" and
             "npgm" may be a rule by name (see `npgm.solvers.stepsizes`): an iteration whose step fails its test stays
             where it is. ``prox``, of `npgm.proximal`, is a function g to be added to f. In all of the above and below,

@@ -136,19 +136,26 @@ def build(key: str, options: dict[str, Any]) -> Method:
 
 
 def chosen(method: str | Method | None, options: dict[str, Any], box: Box | None = None) -> Method:
-    """Return the method that is asked for: by default "proximal" for a ``prox``, "npgm" for an ``lr``, else "auto".
+    """Return the method that is asked for.
 
-    A ``box``, of bounds, is a ``prox``.
+    By default "proximal_lbfgs" for a ``prox``, or "proximal" if an option of that is given; else "npgm" for an ``lr``,
+    and "auto" without. A ``box``, of bounds, is a ``prox``.
     """
     if box is not None:
-        if method not in (None, "proximal"):
+        if method not in (None, "proximal_lbfgs", "proximal"):
             key = method.key if isinstance(method, Method) else method
-            raise ValueError(f"method {key!r} takes no bounds; 'proximal' does, the default with bounds")
+            raise ValueError(f"method {key!r} takes no bounds; 'proximal_lbfgs' does, the default with bounds")
         if "prox" in options:
             raise ValueError("bounds and prox exclude each other: give bounds, or all of g as prox")
         options = {**options, "prox": box}
     if not isinstance(method, Method):
-        return build(method or ("proximal" if "prox" in options else "npgm" if "lr" in options else "auto"), options)
+        return build(method or _default(options), options)
     if options:
         raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
     return method
+
+
+def _default(options: dict[str, Any]) -> str:
+    if "prox" not in options:
+        return "npgm" if "lr" in options else "auto"
+    return "proximal" if options.keys() & {"lr", "momentum", "reference", "scale"} else "proximal_lbfgs"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 from npgm._common import validate
 from npgm._common.array import Array, Namespace, select, to_host
 from npgm.kernels import Cosh
-from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable
-from npgm.solvers.method import Method, register
+from npgm.solvers.composite_method import CompositeMethod
+from npgm.solvers.method import register
 from npgm.solvers.methods.npgm import chosen_reference, suited_momentum
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.preconditioned import Preconditioned
@@ -43,7 +42,7 @@ class State(NamedTuple):
 
 @register
 @dataclass(frozen=True, kw_only=True)
-class Proximal(Method):
+class Proximal(CompositeMethod):
     """x⁺ = argmin g + γ φ((· - y)/γ) with y = x - γ ∇φ*(∇f(x)) + β (x - x⁻), to minimise f + g.
 
     At β = 0 the anisotropic proximal gradient method of Laude and Patrinos (2022, arXiv 2210.15531): every step with
@@ -65,21 +64,13 @@ class Proximal(Method):
     key = "proximal"
     update = "y = x - γ ∇φ*(∇f(x)) + β (x - x⁻);  x ← argmin g + γ φ((· - y)/γ)"
 
-    smooth = False
-
-    prox: Proximable
     lr: Any = "auto"
     momentum: float = None  # type: ignore[assignment]
     reference: Reference = None  # type: ignore[assignment]
     scale: float | str | None = None
-    shape: tuple[int, ...] = field(default=(), init=False, repr=False, compare=False)
-    """That of the user's points."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.prox, Proximable):
-            raise TypeError(
-                f"prox must be a function of npgm.proximal such as npgm.proximal.L1(0.1), not {self.prox!r}"
-            )
+        super().__post_init__()
         validate.assign(self, lr=as_lr(self.lr))
         validate.assign(self, momentum=suited_momentum(self.momentum, self.lr))
         if self.momentum and isinstance(self.lr, Backtracking):
@@ -92,11 +83,6 @@ class Proximal(Method):
         if not (kernel.full_domain or kernel.strongly_convex_c2):
             raise ValueError(f"reference must not clip, as ∇φ* has to tell gradients apart; not {self.reference!r}")
 
-    def flattened(self, shape: tuple[int, ...]) -> Proximal:
-        method = copy.copy(self)
-        validate.assign(method, shape=shape)
-        return method
-
     @cached_property
     def rule(self) -> Stepsize:
         return self.lr if isinstance(self.lr, Stepsize) else _Constant(self.lr)
@@ -106,9 +92,7 @@ class Proximal(Method):
         return self.reference.flattened(self.shape)
 
     def init(self, xp: Namespace, start: Point) -> State:
-        g = self._g(xp, start.x)
-        if not bool(xp.all(xp.isfinite(g))):
-            raise ValueError(f"{self.prox!r} is not finite at x0; start for example at prox.prox(x0, 1.0)")
+        g = self.value_at_start(xp, start.x)
         phi = self.preconditioned(xp, start)
         rule = self.rule.init(xp, start._replace(f=start.f + g), phi, self.momentum)
         none, zero = xp.zeros_like(start.x), xp.zeros_like(start.f)
@@ -121,12 +105,12 @@ class Proximal(Method):
         base = here.x - lr * u
         y = base + momentum * state.last
         x = self._proximal_point(xp, y, lr, phi.scale)
-        g = self._g(xp, x)
+        g = self.value(xp, x)
         state = state._replace(step=x - here.x, direction=u, next_g=g, subgradient=-phi.gradient((x - y) / lr))
         if isinstance(self.lr, float):
             return x, state
         z = x if self.momentum == 0.0 else self._proximal_point(xp, base, lr, phi.scale)
-        at_z = g if self.momentum == 0.0 else self._g(xp, z)
+        at_z = g if self.momentum == 0.0 else self.value(xp, z)
         before, after = (phi.value(v)[:, None] for v in (u, u + (z - here.x) / lr))
         rounding = 16.0 * float(xp.finfo(x.dtype).eps) * (before + (xp.abs(state.g) + xp.abs(at_z)) / lr)
         decrease = (state.g - at_z) / lr + before - after - rounding
@@ -150,13 +134,9 @@ class Proximal(Method):
     def stepsize(self, state: State) -> Array | float:
         return self.lr if isinstance(self.lr, float) else state.lr
 
-    def _g(self, xp: Namespace, x: Array) -> Array:
-        """Return g of each run, of shape (runs, 1)."""
-        return xp.reshape(self.prox(self._points(xp, x), self._axes), (-1, 1))
-
     def _proximal_point(self, xp: Namespace, y: Array, lr: Array, scale: Array | None) -> Array:
         """Return argmin g + γ φ((· - y)/γ) of each run."""
-        points, lr = self._points(xp, y), xp.reshape(lr, (-1, *(1 for _ in self.shape)))
+        points, lr = self.points(xp, y), self.each(xp, lr)
         if scale is None:
             return self._step(xp, self.reference, points, lr)
         return xp.concat(
@@ -167,18 +147,7 @@ class Proximal(Method):
         )
 
     def _step(self, xp: Namespace, phi: Reference, points: Array, lr: Array) -> Array:
-        following = self.prox.step(phi, points, lr, self._axes)
-        if following.shape != points.shape:
-            shape, wanted = tuple(following.shape[1:]), tuple(points.shape[1:])
-            raise ValueError(f"a step of {self.prox!r} has shape {shape}, but x0 has shape {wanted}")
-        return xp.reshape(following, (points.shape[0], -1))
-
-    def _points(self, xp: Namespace, x: Array) -> Array:
-        return xp.reshape(x, (x.shape[0], *self.shape))
-
-    @property
-    def _axes(self) -> tuple[int, ...]:
-        return tuple(range(1, len(self.shape) + 1))
+        return self.rows(xp, self.prox.step(phi, points, lr, self.axes), points)
 
 
 class _Fixed(NamedTuple):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from npgm._common.array import Array, Namespace, dot, is_jax, one_if_zero, row_norms, select
+import numpy as np
+
+from npgm._common.array import Array, Namespace, dot, is_jax, one_if_zero, promote, row_norms, select
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 
@@ -61,7 +63,7 @@ class QuasiNewton:
 
     def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
         """Return u, of shape (runs, n), and φ(u), of shape (runs, 1)."""
-        u = self._product(xp, here.grad, state)
+        u = self.product(xp, here.grad, state)
         slope = dot(xp, u, here.grad)
         good = slope > STRAIGHT * here.grad_norm * row_norms(xp, u)
         u = select(xp, good, u, state.factor * here.grad)
@@ -93,11 +95,37 @@ class QuasiNewton:
         return State(*(select(xp, block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
 
     @staticmethod
-    def _product(xp: Namespace, grad: Array, state: State) -> Array:
+    def product(xp: Namespace, grad: Array, state: State) -> Array:
+        """Return H times a vector of each run, of shape (runs, n)."""
         along_y = _times(xp, state.inverse, _times(xp, state.s, grad))
         rest = state.factor * (_times(xp, state.products, along_y) - _times(xp, state.y, grad))
         along_s = _combination(xp, state.curvatures * along_y + rest, state.inverse)
         return state.factor * (grad - _combination(xp, along_y, state.y)) + _combination(xp, along_s, state.s)
+
+    @staticmethod
+    def product_on_faces(xp: Namespace, grad: Array, free: Array, state: State) -> Array:
+        """Return the product with the inverse of the submatrix of H⁻¹ for the free entries, zero in the others.
+
+        H⁻¹ = (I - Wᵀ M⁻¹ W)/factor, of which the submatrix has an inverse of the same form (Byrd, Lu, Nocedal and Zhu,
+        1995). NaN where rounding has made that singular.
+
+        Args:
+            grad: the vectors, of shape (runs, n), whose other entries are taken for zero.
+            free: the free entries: boolean, of the same shape.
+        """
+        missing = state.curvatures == 0.0
+        size = xp.sqrt(state.factor * xp.where(missing, xp.ones_like(state.curvatures), state.curvatures))
+        S, Y = state.s / size[:, :, None], state.y * (state.factor / size)[:, :, None]
+        one = xp.tril(xp.triu(xp.ones_like(state.products)))
+        lower = xp.tril(xp.matmul(S, xp.matrix_transpose(Y)), k=-1)
+        # those that are missing have zeros in W, whatever they have in M
+        above = xp.matmul(S, xp.matrix_transpose(S)) + xp.where(missing[:, :, None], one, xp.zeros_like(one))
+        below = xp.concat([xp.matrix_transpose(lower), -one], axis=2)
+        M, W = xp.concat([xp.concat([above, lower], axis=2), below], axis=1), xp.concat([S, Y], axis=1)
+        nothing = xp.zeros_like(grad)
+        q, F = xp.where(free, grad, nothing), xp.where(free[:, None, :], W, nothing[:, None, :])
+        weights = _solution(xp, M - xp.matmul(F, xp.matrix_transpose(F)), _times(xp, F, q))
+        return state.factor * (q + _combination(xp, weights, F))
 
 
 def _times(xp: Namespace, rows: Array, v: Array) -> Array:
@@ -117,3 +145,12 @@ def _bordered(xp: Namespace, matrix: Array, column: Array, row: Array, corner: A
     above = xp.concat([matrix, column[:, :, None]], axis=2)
     below = xp.concat([row, corner], axis=-1)[:, None, :]
     return xp.concat([above, below], axis=1)
+
+
+def _solution(xp: Namespace, matrix: Array, v: Array) -> Array:
+    """Return the matrix's inverse times v, in each run; NaN in all if one is singular."""
+    (_, matrix, restore), wide = promote(matrix), promote(v)[1]
+    try:
+        return restore(xp.linalg.solve(matrix, wide[:, :, None])[:, :, 0])
+    except (np.linalg.LinAlgError, RuntimeError):  # torch's is a RuntimeError
+        return xp.full_like(v, xp.nan)
