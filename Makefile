@@ -5,6 +5,7 @@
 # README and CONTRIBUTING say how long they take
 # make test-oldest   the core, PyTorch's and JAX's parts with the oldest versions that pyproject.toml admits
 # make docs        the site, in build/site
+# make figures     the figures of the documentation anew, in the present style
 # make wheel       a wheel for this system, as a package index takes it
 PYTHON ?= python3
 PRESET ?= cpu
@@ -15,7 +16,7 @@ BIN = .venv/bin
 # further arguments of pytest, such as ARGS="--randomly-seed=1234 -n0", which repeats the order that a run has printed
 ARGS ?=
 
-.PHONY: reproduce test quick test-machines test-oldest lint docs bench wheel clean
+.PHONY: reproduce test quick test-machines test-oldest lint docs figures bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
@@ -52,6 +53,12 @@ lint: .venv/dev
 docs: .venv/dev
 	@echo 'Building the site in build/site ...'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet --site-dir build/site
+
+# from the points that are kept beside the reports: no experiment is run
+figures: .venv/experiments
+	$(BIN)/npgm figures docs/reports
+	$(BIN)/python docs/figures/why.py
+	$(BIN)/npgm noise two-quadratics --plot docs/figures/example-3-3.svg
 
 bench: .venv/experiments
 	$(BIN)/npgm bench --preset full

@@ -21,7 +21,7 @@ from npgm.lab.data import DataError, cache_dir, registry
 from npgm.lab.data import load as load_data
 from npgm.lab.experiments import certification, ranks, tuning
 from npgm.lab.experiments.certification import ESTIMATED, METHODS, Certified
-from npgm.lab.experiments.report import FIGURES, claim_rows
+from npgm.lab.experiments.report import FIGURES, readings
 from npgm.lab.terminal import complain, console, guarded, new_table, show
 
 app = typer.Typer(
@@ -385,9 +385,8 @@ def _reported(spec: experiments.Experiment, preset: str, store: experiments.Stor
     says = "the paper says" if spec.source else "claim"
     table = new_table("verdict", "of", says, wrapped=("of", says))
     for claim in spec.claims:
-        for row in claim_rows(results, claim):
-            sentence, verdict, of, *_ = row
-            table.add_row(verdict, of, sentence)
+        for of, verdict in readings(results, claim):
+            table.add_row(verdict.holds, of, f"“{claim.sentence}”")
     if spec.claims:
         console.print(table)
     return paths

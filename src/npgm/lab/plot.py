@@ -64,7 +64,7 @@ class Panel:
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A figure: rows of panels, each of so many inches."""
+    """A figure: rows of panels, of which a row may have fewer than others, each of so many inches."""
 
     rows: list[list[Panel]]
     width: float = 4.4
@@ -82,19 +82,21 @@ class Plot:
     @drawing()
     def draw(self, path: Path) -> None:
         """Draw the figure into a file, in the format of its suffix."""
-        columns = len(self.rows[0])
+        columns = max(map(len, self.rows))
         figure = blank(self.width * columns, self.height * len(self.rows))
         axes = figure.subplots(len(self.rows), columns, squeeze=False)
         looks = styles(line.label for row in self.rows for panel in row for line in panel.lines)
         for panels, row in zip(self.rows, axes, strict=True):
-            for panel, ax in zip(panels, row, strict=True):
+            for ax in row[len(panels) :]:
+                ax.set_axis_off()
+            for panel, ax in zip(panels, row, strict=False):
                 if ax is not row[0] and not panel.ylabel:
                     ax.sharey(row[0])
                     ax.tick_params(labelleft=False)
                 _prepare(ax, panel)
                 for line in panel.lines:
                     _draw(ax, line, looks[line.label])
-            for panel, ax in zip(panels, row, strict=True):
+            for panel, ax in zip(panels, row, strict=False):
                 ax.set_xlim(*panel.xlim)
                 if ax is row[0] or panel.ylabel:
                     ax.set_ylim(*panel.ylim)

@@ -48,9 +48,9 @@ _FAMILIES = {
     INK: ("Muon", "Muon, 0.95", "L-BFGS-B", "CG"),
 }
 _ALSO = {
-    "GDm": "SGDm", "GDm, tuned": "SGDm", "GD": "SGD", "proximal gradient": "SGD", "iHGDm, tuned": "iHGDm",
-    "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto", "without momentum": "AdGD-accel",
-    "backtracking": "sqrt, 0.95",
+    "GDm": "SGDm", "GD": "SGD", "clipping": "clipped SGD", "NGD": "NGDm", "GDm, tuned": "SGDm", "iHGDm, tuned": "iHGDm",
+    "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto",
+    "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95",
 }  # fmt: skip
 METHODS = {
     label: Style(color, dashes)

@@ -64,7 +64,7 @@ def requests(browser):
     return [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
 
 
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_fits_shows_its_images_and_asks_for_nothing(browser, pages, name, width):
     set_width(browser, width)
@@ -75,6 +75,8 @@ def test_a_page_fits_shows_its_images_and_asks_for_nothing(browser, pages, name,
     sizes = browser.execute_script("return [...document.images].map((image) => image.naturalWidth)")
     assert len(sizes) == (1 if name == PAGES[0] else 0)
     assert all(size > 0 for size in sizes)
+    whole = "return [...document.images].every((image) => image.getBoundingClientRect().right <= innerWidth)"
+    assert browser.execute_script(whole)
 
 
 @pytest.mark.parametrize(("scheme", "background"), [("light", 255), ("dark", 30)])

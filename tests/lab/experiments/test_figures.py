@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 import xml.etree.ElementTree as ET
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,8 @@ from matplotlib.offsetbox import TextArea
 
 from npgm.lab import experiments, figures, plot, style
 from npgm.lab.experiments import convergence
+from npgm.lab.experiments.report import FIGURES
+from pages import ROOT
 
 
 def test_styles_differ_and_neighbours_in_both_respects():
@@ -90,12 +94,29 @@ def test_runs_that_diverge_do_not_set_the_axis(ends, top):
     assert convergence._without_divergence([steady, diverging]) == top
 
 
+@pytest.mark.slow
 def test_each_method_has_one_look_and_a_figure_tells_them_apart():
     for name in experiments.names():
         labels = experiments.load(name).compared()
         looks = style.styles(labels)
         assert len(set(map(str, looks.values()))) == len(labels), name
         assert all(looks[label] == style.METHODS[label] for label in labels if not label.startswith("λ")), name
+
+
+def test_figures_of_the_documentation_have_their_points_beside():
+    for folder in {path.parent for path in (ROOT / "docs" / "reports").rglob("*.svg")} - {ROOT / "docs/reports/bench"}:
+        assert plot.read(folder / FIGURES).keys() == {path.stem for path in folder.glob("*.svg")}
+
+
+@pytest.mark.parametrize(("settings", "rows"), [(1, [2]), (2, [2, 2]), (3, [3, 3]), (4, [2] * 4), (5, [3, 2] * 2)])
+def test_settings_are_side_by_side_up_to_three(settings, rows):
+    experiment = dataclasses.replace(
+        experiments.load("auto-factorization"), settings={"rank": list(range(settings))}, presets={}
+    )
+    frame = pl.DataFrame({"rank": [], "method": [], "seed": [], "k": [], "seconds": [], "gap": [], "status": []})
+    drawn = convergence.plot(experiment, frame.cast({"gap": pl.Float64}))
+    assert [len(row) for row in drawn.rows] == rows
+    assert all(bool(panel.ylabel) == (panel is row[0]) for row in drawn.rows for panel in row)
 
 
 def test_a_figure_comes_back_from_json(tmp_path):

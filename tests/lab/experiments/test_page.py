@@ -41,7 +41,7 @@ def test_a_page_has_its_figures_within_and_its_text_escaped(tmp_path):
 
 
 def test_verdicts_are_coloured_and_links_lead_to_pages(tmp_path):
-    rows = [("x" * 50, "holds in part", "[paper](mnist/paper/report.md)", "a | b")]
+    rows = [("x" * 50, "It holds in part at cpu.", "[paper](mnist/paper/report.md)", "a | b")]
     markdown, html = write(tmp_path / "report.md", tmp_path / "index.html", "T", table(("a", "b", "c", "d"), rows))
     assert "| a \\| b |" in markdown.read_text()
     for part in ('<td class="prose" data-heading="a">xxx', '<td class="verdict holds-in-part" data-heading="b">', '<td class="short" data-heading="d">a | b',

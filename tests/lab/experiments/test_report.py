@@ -42,7 +42,7 @@ def test_the_report_of_what_was_never_run(tmp_path):
         rows = claim_rows(text)
         assert len(rows) == len(experiment.claims) * len(experiment.by_reading())
         total = len(experiment.runs("paper"))
-        assert all(row[1] == "not run" and row[3] == f"paper, 0 of {total} runs" for row in rows)
+        assert all(row[1] == f"It was not run at paper, 0 of {total} runs." for row in rows)
 
 
 @pytest.mark.slow
@@ -50,11 +50,10 @@ def test_the_report_of_what_was_run_in_part(tmp_path):
     store = experiments.run(small(), "paper", tmp_path, jobs=1, methods=["sHGD", "clipped SGD"], seeds=2)
     markdown, *_ = experiments.write_report(small(), "paper", store)
     similar, _, slower, as_variance = claim_rows(markdown.read_text())
-    assert similar[3] == slower[3] == "paper, 8 of 15 runs"
-    assert similar[1] == "undecided"  # after nine iterations
+    assert similar[1] == "It is undecided at [paper, 8 of 15 runs](#results)."  # after nine iterations
     assert similar[2] == "sHGD against clipped SGD, 0.5 as the standard deviation"
-    assert (slower[1], slower[4]) == ("not run", "no run of iHGD is done |")
-    assert as_variance[1:3] == ["not run", "iHGD, 0.5 as the variance"]
+    assert slower[1::2] == ["It was not run at [paper, 8 of 15 runs](#results).", "no run of iHGD is done |"]
+    assert as_variance[1:3] == [slower[1], "iHGD, 0.5 as the variance"]
     assert "**7 runs of this preset are not done; what follows is of the others.**" in markdown.read_text()
 
 
@@ -68,9 +67,9 @@ def test_a_setting_without_runs_and_one_with_too_little(tmp_path):
     assert figure.stat().st_size > 10_000
     assert "| variance = 0.5 | iHGD |" in markdown.read_text()
     rows, readings = claim_rows(markdown.read_text()), small().readings["variance"]
-    verdicts = [(row[1], row[2].rpartition(", ")[2]) for row in rows]
-    assert verdicts == 2 * [("not run", readings[0]), ("undecided", readings[1])]
-    assert all(row[4].startswith("too short, which decides nothing: ") for row in rows[1::2])
+    verdicts = [(row[1].partition(" at ")[0], row[2].rpartition(", ")[2]) for row in rows]
+    assert verdicts == 2 * [("It was not run", readings[0]), ("It is undecided", readings[1])]
+    assert all(row[3].startswith("too short, which decides nothing: ") for row in rows[1::2])
 
 
 def test_the_results_of_presets(tmp_path):
@@ -95,12 +94,13 @@ def test_the_overview_has_each_claim_at_its_largest_preset(tmp_path, monkeypatch
     markdown, html = experiments.write_overview(tmp_path)
     text = markdown.read_text()
     rows = claim_rows(text.partition("## Stochastic phase retrieval")[2].partition("\n## ")[0])
-    assert [row[3] for row in rows[:2]] == 2 * ["[paper, 10 of 15 runs](phase-retrieval/paper/report.md)"]
-    assert [row[3] for row in rows[2:]] == 2 * ["smoke"]  # whose report is not written
+    places = [row[1].partition(" at ")[2] for row in rows]
+    link = "[paper, 10 of 15 runs](phase-retrieval/paper/report.md)."
+    assert places == [link, link, "smoke.", "smoke."]  # whose report is not written
     others = [row for row in claim_rows(text) if row not in rows]
     every = (experiments.load(name) for name in experiments.names())
     assert len(others) == sum(len(experiment.claims) * len(experiment.by_reading()) for experiment in every) - 4
-    assert {row[1] for row in others} == {"not run"}
+    assert {row[1].partition(" at ")[0] for row in others} == {"It was not run"}
     assert f"not run: {len(others)})." in text
     assert "It was not run, since this preset was never run: paper, 0 of 12 runs." in text
     assert 'href="phase-retrieval/paper/report.html"' in html.read_text()

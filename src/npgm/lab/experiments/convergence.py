@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import polars as pl
 
@@ -12,6 +14,8 @@ from npgm.lab.plot import Ends, Line, Panel, Plot, numbers
 
 POINTS = 200
 """The points of a curve that are drawn at most, evenly spread over its length; the runs have all."""
+COLUMNS = 3
+"""The settings that are side by side at most."""
 BEYOND = 100.0
 """By how many times a curve may exceed its start, and a band the curves, before a logarithmic axis is cut there."""
 
@@ -19,20 +23,22 @@ BEYOND = 100.0
 def plot(experiment: Experiment, frame: pl.DataFrame) -> Plot:
     """Return the experiment's quantities against iterations and seconds.
 
-    Each setting has a column; a single one has a column for the iterations and one for the seconds. Lines and bands are
-    those of `curve`. Scales are logarithmic, but for the accuracy, for losses on a linear scale, on which few
-    that failed leave at the top, and for epochs.
+    Each setting has a column, with at most `COLUMNS` side by side; a single one has a column for the iterations and one
+    for the seconds. Lines and bands are those of `curve`. Scales are logarithmic, but for the accuracy, for losses on a
+    linear scale, on which few that failed leave at the top, and for epochs.
     """
     grid = experiment.grid()
+    columns = math.ceil(len(grid) / math.ceil(len(grid) / COLUMNS))
+    parts = [grid[i : i + columns] for i in range(0, len(grid), columns)]
     rows: list[list[Panel]] = []
     for quantity in experiment.quantities:
         ylim = _ends(experiment, frame, quantity)
         if len(grid) == 1:
             places = [[(grid[0], "k"), (grid[0], "seconds")]]
         else:
-            places = [[(setting, clock) for setting in grid] for clock in ("k", "seconds")]
+            places = [[(setting, clock) for setting in part] for clock in ("k", "seconds") for part in parts]
         for row in places:
-            titled = not rows
+            titled = not rows or len(parts) > 1
             rows.append([
                 _panel(experiment, frame, setting, quantity, clock, ylim if j == 0 else None,
                        title=titled and clock == row[0][1])
@@ -74,17 +80,19 @@ def _panel(
     """Return a panel, the first of a row if it has a ``ylim``."""
     log = experiment.clock == "iteration"
     known = experiment.known[quantity]
-    lines = (
-        band(experiment, at(frame, setting, label), quantity, clock, label, log=log) for label in experiment.compared()
-    )
+    lines = [
+        line
+        for label in experiment.compared()
+        if (line := band(experiment, at(frame, setting, label), quantity, clock, label, log=log)) is not None
+    ]
     return Panel(
-        lines=[line for line in lines if line is not None],
+        lines=lines,
         title=_title(experiment, frame, setting) if title else "",
         xlabel=experiment.clock if clock == "k" else clock,
         ylabel=known.symbol if ylim is not None else "",
         xscale="log" if log else "linear",
         yscale="linear" if known.linear else "log",
-        xlim=(1.0, None) if log and clock == "k" else (None, None),
+        xlim=(1.0, None) if log and any(line.x[0] == 1.0 for line in lines) and clock == "k" else (None, None),
         ylim=ylim or (None, None),
     )
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from npgm.lab.experiments import catalogue
 from npgm.lab.experiments.claims import VERDICTS
 from npgm.lab.experiments.page import table, write
-from npgm.lab.experiments.report import CLAIM, claim_rows
+from npgm.lab.experiments.report import CLAIM, claim_rows, readings
 from npgm.lab.experiments.results import Results, recorded
 from npgm.lab.experiments.spec import Experiment
 from npgm.lab.experiments.store import Store
@@ -45,14 +45,12 @@ def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> It
     presets = recorded(experiment, Store.of(experiment, output))
     yield f"## {experiment.title}"
     yield f"{experiment.origin}."
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for claim in experiment.claims:
         run = (results for results in presets if any(v.holds != "not run" for v in results.verdicts(claim).values()))
         results = next(run, presets[0])
-        for cells in claim_rows(results, claim):
-            row = dict(zip(CLAIM, cells, strict=True))
-            rows.append(list((row | {"preset": _link(results, output)}).values()))
-            verdicts[row["verdict"]] += 1
+        rows += claim_rows(results, claim, _link(results, output))
+        verdicts.update(verdict.holds for _, verdict in readings(results, claim))
     if rows:
         yield table(CLAIM, rows)
     else:

@@ -72,6 +72,8 @@ def page(title: str, markdown: str, folder: Path) -> str:
             before.tag = after.tag = "figure"
             inside.children = [_figure(children[0], folder)]
         content = "".join(child.content for child in children)
+        if before.type == "heading_open":
+            before.attrs["id"] = content.lower().replace(" ", "-")
         if before.type == "th_open":
             headings.append(content)
         if before.type == "td_open":
@@ -86,8 +88,9 @@ def page(title: str, markdown: str, folder: Path) -> str:
 
 
 def _cell_class(content: str) -> str:
-    if content in VERDICTS:
-        return f"verdict {content.replace(' ', '-')}"
+    for verdict, sentence in VERDICTS.items():
+        if content.startswith(f"{sentence} "):
+            return f"verdict {verdict.replace(' ', '-')}"
     return "prose" if len(content) >= _LONG else "short"
 
 
@@ -96,5 +99,5 @@ def _figure(image: Token, folder: Path) -> Token:
     path = folder / str(image.attrs["src"])
     source = f"data:{_TYPES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode()}"
     caption = escape(image.content)
-    html = f'<div class="wide"><img src="{source}" alt="{caption}"></div>\n<figcaption>{caption}</figcaption>\n'
+    html = f'<img src="{source}" alt="{caption}">\n<figcaption>{caption}</figcaption>\n'
     return Token("html_inline", "", 0, content=html)

@@ -8,6 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from npgm.lab import plot
+from npgm.lab.experiments.claims import VERDICTS, Verdict
 from npgm.lab.experiments.kind_report import KindReport, Picture, Section
 from npgm.lab.experiments.kinds import report_class
 from npgm.lab.experiments.page import table, write
@@ -49,16 +50,25 @@ def draw_figures(path: Path) -> list[Path]:
     return drawn
 
 
-CLAIM = ("claim", "verdict", "of", "preset", "measured")
+CLAIM = ("claim", "verdict", "of", "measured")
 """The columns of a table of claims."""
 
 
-def claim_rows(results: Results, claim: Claim) -> Iterator[tuple[str, ...]]:
-    """Yield a claim of the paper with the verdict and what was measured, as `CLAIM` has them, for each reading."""
+def claim_rows(results: Results, claim: Claim, place: str) -> Iterator[tuple[str, ...]]:
+    """Yield a claim of the paper with the verdict and what was measured, as `CLAIM` has them, for each reading.
+
+    Args:
+        place: the preset, and where its report is, in Markdown.
+    """
+    for of, verdict in readings(results, claim):
+        yield f"“{claim.sentence}”", f"{VERDICTS[verdict.holds]} {place}.", of, verdict.measured
+
+
+def readings(results: Results, claim: Claim) -> Iterator[tuple[str, Verdict]]:
+    """Yield for each reading of what the paper leaves open what a claim is of, in words, and its verdict."""
     methods = claim.method if claim.other is None else f"{claim.method} against {claim.other}"
     for reading, verdict in results.verdicts(claim).items():
-        of = ", ".join(filter(None, (methods, reading)))
-        yield f"“{claim.sentence}”", verdict.holds, of, results.extent, verdict.measured
+        yield ", ".join(filter(None, (methods, reading))), verdict
 
 
 def _parts(kind: KindReport, first: list[Picture], sections: list[Section]) -> Iterable[str]:
@@ -78,7 +88,8 @@ def _parts(kind: KindReport, first: list[Picture], sections: list[Section]) -> I
     yield from (picture.markdown for picture in first)
     yield "## Claims"
     if experiment.claims:
-        yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim)))
+        place = results.extent if results.none else f"[{results.extent}](#results)"
+        yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim, place)))
         if preset != "paper" and "paper" in experiment.presets:
             runs = f"The verdicts are on what the preset `{preset}` runs"
             yield f"{runs}; the full sizes are those of the preset `paper`."

@@ -15,7 +15,14 @@ from npgm._common import validate
 from npgm.lab.experiments.spec import Claim, Experiment, Setting
 from npgm.lab.experiments.summary import at, setting_name
 
-VERDICTS = ("holds", "holds in part", "does not hold", "undecided", "not run")
+VERDICTS = {
+    "holds": "It holds at",
+    "holds in part": "It holds in part at",
+    "does not hold": "It does not hold at",
+    "undecided": "It is undecided at",
+    "not run": "It was not run at",
+}
+"""The verdicts, each with the beginning of its sentence, which ends in the preset."""
 FEWEST = 2
 """Starts or seeds of each method below which nothing is decided."""
 
