@@ -2,9 +2,13 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
 
 import pytest
+
+CHROMIUM = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--force-device-scale-factor=1")  # fmt: skip
 
 
 def pytest_configure():
@@ -28,7 +32,7 @@ def pytest_collection(session):
     # most of the time goes into compiling what runs once
     jax.config.update("jax_disable_most_optimizations", True)
     if jax.__version_info__ >= (0, 10):  # others may not know the flag, and would end the process
-        os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_cpu_use_fusion_emitters=false"
+        os.environ["XLA_CHROMIUM"] = os.environ.get("XLA_CHROMIUM", "") + " --xla_cpu_use_fusion_emitters=false"
     settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("npgm")
     if core.global_force_seed is None and (seed := session.config.getoption("randomly_seed", None)) is not None:
@@ -68,3 +72,21 @@ def solver_path(request):
     else:
         with without_native():
             yield
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory):
+    """Chromium without a screen, one for all tests of a process."""
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+
+    chromium, chromedriver = shutil.which("chromium"), shutil.which("chromedriver")
+    if chromium is None or chromedriver is None:
+        pytest.skip("needs the Debian packages chromium and chromium-driver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for flag in (*CHROMIUM, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with webdriver.Chrome(options, Service(chromedriver)) as opened:
+        yield opened

@@ -6,13 +6,18 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import suppress
 from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from threading import Thread
+from urllib.parse import quote, unquote, urlsplit
 
 import pytest
 import typer.main
+from selenium.common.exceptions import TimeoutException
+from selenium.webdriver.support.wait import WebDriverWait
 
 import commands
 import processes
@@ -117,3 +122,50 @@ def test_links_of_the_site_lead_to_pages_and_anchors(site):
                 broken.append(f"{page.relative_to(site)}: {target}")
     assert len(pages) > 40
     assert not broken, broken
+
+
+ANSWERS = {
+    "bounds": "minimize/",
+    "LBFGS": "tutorials/pinn/",
+    "scheduler": "gradient-clipping/",
+    "OneCycleLR": "gradient-clipping/",
+    "warmup": "gradient-clipping/",
+    "clip": "gradient-clipping/",
+    "Muon": "spectral/",
+    "learning rate": "numbers/",
+}
+"""What readers search for, and the page that answers."""
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *args):
+        pass
+
+
+def first_results(driver, wanted):
+    """Return the pages of the first three results, as a reader sees them, once the wanted one is among them."""
+    links = "return [...document.querySelectorAll('.md-search-result__item a:first-of-type')].map(link => link.href)"
+    first = []
+
+    def answered(driver):
+        first[:] = [*dict.fromkeys(re.split("[?#]", href)[0] for href in driver.execute_script(links))][:3]
+        return wanted in first
+
+    with suppress(TimeoutException):
+        WebDriverWait(driver, 60).until(answered)
+    return first
+
+
+@pytest.mark.slow
+def test_search_finds_the_pages_that_answer(driver, site):
+    missed = {}
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=site)) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        for words, page in ANSWERS.items():
+            driver.get(f"{address}?q={quote(words)}")
+            first = first_results(driver, address + page)
+            if address + page not in first:
+                missed[words] = first
+        server.shutdown()
+    assert not missed

@@ -25,7 +25,7 @@ def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
 
 
 class Dynamic(griffe.Extension):
-    """Takes the docstring with the table of options, and the functions of `npgm.optax` with φ chosen, as they are.
+    """Takes the docstrings of the optimizers, with their options, and the functions of `npgm.optax` as they are.
 
     In all docstrings examples become blocks of code, which Markdown would read as quotations, and the asterisk of a
     conjugate, as in φ*, is escaped, which would begin emphasis.
@@ -35,8 +35,10 @@ class Dynamic(griffe.Extension):
         """See griffe."""
         if pkg.name != "npgm":
             return
-        optimizer = pkg["torch.optimizer.NPGM"]
-        optimizer.docstring.value = inspect.cleandoc(NPGM.__doc__ or "")
+        for optimizer in (NPGM, *NPGM.__subclasses__()):
+            pkg[f"torch.optimizer.{optimizer.__name__}"].docstring.value = inspect.cleandoc(optimizer.__doc__ or "")
+        optimizers = pkg["torch"]
+        optimizers.set_member("minimize", optimizers["minimize"]["minimize"])  # the function, not its file of that name
         transformations = pkg["optax"]
         inspected = griffe.inspect("npgm.optax", filepath=transformations.filepath)
         for name in ("ihgd", "shgd", "ngd", "sngd"):

@@ -32,19 +32,19 @@ _cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
 class NPGM(Optimizer):
     r"""Preconditioned gradients with momentum: m ← β m + (1-β) ∇φ*(∇f), x ← x - γ m, from m = 0.
 
-    Algorithm 1 of the paper with stochastic gradients; at ``momentum=0`` its stochastic method. The preconditioner
-    takes the place of gradient clipping, and momentum averages the *preconditioned* gradients. Where the
-    preconditioner is linear (φ = ½‖·‖²) this is ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD's first
-    step is not damped.
+    Algorithm 1 of the paper with stochastic gradients; with ``momentum=0`` its stochastic method. The preconditioner
+    takes the place of gradient clipping, and momentum averages the *preconditioned* gradients. With a linear
+    preconditioner (φ = ½‖·‖²) this is ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD does not damp its
+    first step.
 
-    ∇φ* does not commute with scaling: a loss that is summed and not averaged over the batch, or gradients that are
-    accumulated and not averaged, change the direction of the step and not only its length.
+    ∇φ* does not commute with scaling: summing the loss over the batch instead of averaging it, or accumulating
+    gradients without averaging them, changes the direction of the step, not only its length.
 
-    Parameters of less than float32 are computed with in float32, complex ones as pairs of real numbers. A sparse
-    gradient makes a sparse step if there is neither momentum nor weight decay, and a dense one otherwise. DTensors
-    (FSDP2, tensor parallelism) are stepped shard by shard, with the norm of the whole; a `torch.amp.GradScaler` hands
-    over its scale and its verdict without a synchronisation. A tensor that shares memory with its own gradient is moved
-    by operations of torch.
+    Parameters of less than float32 are computed in float32, complex ones as pairs of real numbers. A sparse gradient
+    makes a sparse step if there is neither momentum nor weight decay, and a dense one otherwise. DTensors (FSDP2,
+    tensor parallelism) are stepped shard by shard, with the norm of the whole tensors. A `torch.amp.GradScaler` passes
+    its scale and its verdict without waiting for the device. Operations of torch step a tensor that shares memory with
+    its own gradient.
 
     Args:
         params: parameters, named parameters or parameter groups. A group may set each of the options below.
@@ -63,9 +63,9 @@ class NPGM(Optimizer):
     """
 
     process_group: ProcessGroup | None = None
-    """The processes that hold other parameters of the vector whose norm an isotropic φ of global scope sees, and take
-    each step together; those of one process if None. To be set after construction where parameters are spread without
-    DTensor, as over the stages of a pipeline; `torch.distributed.optim.ZeroRedundancyOptimizer` is seen."""
+    """The processes that hold the other parameters whose norm an isotropic φ of global scope takes, and that step
+    together. None: this process holds all. Set it after construction if parameters are spread without DTensor, as over
+    the stages of a pipeline. `torch.distributed.optim.ZeroRedundancyOptimizer` is recognised."""
     _seen = Seen()
     _step_supports_amp_scaling = True  # on the class, since pickle and deepcopy drop attributes of an optimizer
 
@@ -172,11 +172,10 @@ class NPGM(Optimizer):
     def last_grad_norm(self) -> Tensor | None:
         """What `torch.nn.utils.clip_grad_norm_` would have returned before the last step, without another pass.
 
-        It is the norm of all that an isotropic φ was given: of the gradients of the loss to minimise, with the loss
-        scale taken out and coupled decay, or of the momentum where that comes before the preconditioner. A tensor
-        without dimensions, in float64 where the device has that, made when it is asked for and not read on the host.
-        None before the first step, after one that `torch.compile` took, and where no φ is isotropic: no norm is taken
-        then.
+        It is the norm of all that an isotropic φ was given: the gradients of the loss to minimise, without the loss
+        scale and with coupled decay, or the momentum if that comes before the preconditioner. It is a tensor without
+        dimensions, in float64 if the device has that; reading the attribute does not wait for the device. It is None
+        before the first step, after a step of `torch.compile`, and if no φ is isotropic, since no norm is taken then.
         """
         seen = self._seen.norms
         if isinstance(seen, float):
@@ -332,7 +331,12 @@ class NPGM(Optimizer):
 
 
 class IHGD(NPGM):
-    """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ)."""
+    """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ).
+
+    Args:
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
+    """
 
     def __init__(
         self,
@@ -347,7 +351,12 @@ class IHGD(NPGM):
 
 
 class SHGD(NPGM):
-    """Separable hyperbolic gradient descent: `NPGM` that takes each entry of the gradient to arsinh(∇f_i/λ)."""
+    """Separable hyperbolic gradient descent: `NPGM` that takes each entry of the gradient to arsinh(∇f_i/λ).
+
+    Args:
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
+    """
 
     def __init__(
         self,
@@ -362,7 +371,14 @@ class SHGD(NPGM):
 
 
 class NGD(NPGM):
-    """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖)."""
+    """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖).
+
+    With ``lr_like="sgd"`` it takes the place of `torch.nn.utils.clip_grad_norm_` and SGD, and λ of the threshold.
+
+    Args:
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
+    """
 
     def __init__(
         self,
@@ -377,7 +393,12 @@ class NGD(NPGM):
 
 
 class SNGD(NPGM):
-    """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry."""
+    """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry.
+
+    Args:
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
+    """
 
     def __init__(
         self,
@@ -394,8 +415,12 @@ class SNGD(NPGM):
 class SpectralGD(NPGM):
     """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
 
-    With momentum before the preconditioner and a small λ it takes steps like Muon's, and gets slower where the gradient
+    With momentum before the preconditioner and a small λ, its steps are like Muon's. They get shorter as the gradient
     gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
+
+    Args:
+        params: parameters, named parameters or parameter groups. A group may set each of the options below.
+        {options}
     """
 
     def __init__(
@@ -422,8 +447,8 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
 
 
-def _signature(cls: type[NPGM], choices: type) -> None:
-    """Name the options in the signature, with their defaults, in the place of ``**choices``."""
+def _describe(cls: type[NPGM], choices: type) -> None:
+    """Name the options in the signature, with their defaults, in the place of ``**choices``, and in the docstring."""
     signature = inspect.signature(cls.__init__)
     own = [parameter for name, parameter in signature.parameters.items() if name != "choices"]
     default, hints = options.defaults(), get_type_hints(choices)
@@ -433,10 +458,11 @@ def _signature(cls: type[NPGM], choices: type) -> None:
         if name in hints
     ]
     cls.__init__.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    entries = options.documentation(8 * " ", [parameter.name for parameter in (*own, *named)])
+    cls.__doc__ = (cls.__doc__ or "").replace("{options}", entries)
 
 
-_signature(NPGM, AllChoices)
-_signature(SpectralGD, SpectralChoices)
+_describe(NPGM, AllChoices)
+_describe(SpectralGD, SpectralChoices)
 for _class in (IHGD, SHGD, NGD, SNGD):
-    _signature(_class, Choices)
-NPGM.__doc__ = (NPGM.__doc__ or "").replace("{options}", options.documentation(8 * " "))
+    _describe(_class, Choices)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, Literal, NamedTuple, TypedDict
 
@@ -122,68 +122,68 @@ class Options:
 
     lr: float | Tensor = _option(
         _lr,
-        """the stepsize γ >= 0. A tensor of one element is used without being read on the host and can change
-        without recompilation under `torch.compile`.""",
+        """the stepsize γ >= 0. A tensor of one element is not read on the host, and its value can change without
+        recompilation under `torch.compile`.""",
     )
     lr_like: str = _option(
         _one_of(*optimizers.LR_LIKE),
-        """what ``lr`` means: γ of Algorithm 1, with which a step is γ m and ∇φ* has no unit; or ``"sgd"``, γ of
-        `torch.optim.SGD`, with which small gradients g make the steps of SGD with that ``lr`` and ``momentum``:
-        x ← x - γ λ m / (h*''(0) (1-β)). The numbers of clipping and SGD carry over then, the radius as ``scale``.""",
+        """what ``lr`` means. ``"paper"``: γ of Algorithm 1, the step is γ m. ``"sgd"``: γ of `torch.optim.SGD`, the
+        step is γ λ m / (h*''(0) (1-β)), which for small gradients is the step of SGD with that ``lr`` and ``momentum``.
+        A script with clipping and SGD then keeps its numbers, with the threshold as ``scale``.""",
         default="paper",
     )
     momentum: float = _option(
         validate.fraction,
-        """β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.""",
+        """β in [0, 1), the weight of the past in an average: a step is as long as one without momentum.""",
         default=0.0,
     )
     reference: str = _option(
         _stored,
-        """φ, or its name for `npgm.reference`. The group holds it as plain values, so that a checkpoint loads
-        with ``weights_only=True``.""",
+        """φ, or its name for `npgm.reference`. The group stores it as plain values, so that a checkpoint loads with
+        ``weights_only=True``.""",
         default="isotropic-cosh",
     )
     scale: float | str = _option(
         _stored,
-        """λ of φ, part of ``reference`` where that is not a name; or ``"auto"``, which makes it follow the gradients
-        (docs/auto-scale.md): λ = κ times the running root mean square of the norm of each vector (isotropic), or of the
-        entries or singular values of each tensor (separable, spectral), the present gradient included. The step is
-        then the same for any multiple of the loss.""",
+        """λ of φ: gradients much larger than λ are damped. ``"auto"`` sets it from the gradients (docs/auto-scale.md):
+        λ is κ times the running root mean square of the norm of each vector (isotropic), or of the entries or singular
+        values of each tensor (separable, spectral), with the present gradient included. Multiplying the loss then
+        changes no step. Leave it out if ``reference`` is not a name and has its own λ.""",
         default=1.0,
     )
     relative_scale: float = _option(validate.positive, """κ > 0 of ``scale="auto"``.""", default=1.0)
     scale_decay: float = _option(
         validate.fraction,
-        """ρ in [0, 1) of ``scale="auto"``, the decay of its running mean; 0 asks the present gradient alone.""",
+        """ρ in [0, 1) of ``scale="auto"``, the decay of its running mean; 0 uses the present gradient only.""",
         default=0.99,
     )
     kernel_parameters: dict[str, float] = _option(
-        _stored, """those of the kernel of φ, part of ``reference`` where that is not a name.""", default_factory=dict
+        _stored, """parameters of the kernel that ``reference`` names, such as ``{"p": 3}``.""", default_factory=dict
     )
     weight_decay: float = _option(
         validate.nonnegative,
-        """c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the preconditioner.""",
+        """c >= 0. The term ½c‖x‖² is added to the loss, so the preconditioner sees the gradient plus c x.""",
         default=0.0,
     )
     decoupled_weight_decay: bool = _option(
         _flag,
-        """whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x before the step.""",
+        """whether the decay bypasses the preconditioner, as in AdamW: x ← (1 - γc) x before the step.""",
         default=False,
     )
     momentum_order: str = _option(
         _one_of(*optimizers.MOMENTUM_ORDERS),
-        """whether the momentum averages after the preconditioner, m ← β m + (1-β) ∇φ*(∇f) as in Algorithm 1, or
-        ``"before"`` it: m ← β m + (1-β) ∇f, x ← x - γ ∇φ*(m). The norm that an isotropic φ sees is that of m then.
-        Normalised momentum is of this form (Cutkosky & Mehta 2020; Hübler et al. 2024).""",
+        """``"after"``: momentum averages preconditioned gradients, m ← β m + (1-β) ∇φ*(∇f), as in Algorithm 1.
+        ``"before"``: momentum averages gradients, and the average is preconditioned: m ← β m + (1-β) ∇f,
+        x ← x - γ ∇φ*(m), as in normalised momentum (Cutkosky & Mehta 2020; Hübler et al. 2024). An isotropic φ then
+        takes the norm of m.""",
         default="after",
     )
     scope: str | None = _option(
         _scope,
-        """the vector whose norm an isotropic φ sees and ``limit`` cuts, and which has a λ of its own if
-        ``scale="auto"``: the gradients
-        of all parameters whose group has a φ of this lift and this scope (``"global"``, as in the paper), those of the
-        group, or each tensor by itself. None is ``"global"`` for an isotropic φ, and ``"tensor"`` for any other, which
-        it concerns only if ``scale="auto"`` or there is a ``limit``.""",
+        """the vector whose norm an isotropic φ takes and ``limit`` cuts, and which has its own λ if ``scale="auto"``.
+        ``"global"``, as in the paper: the gradients of all parameters whose group has a φ of this lift and this scope;
+        ``"group"``: those of the group; ``"tensor"``: each tensor. None is ``"global"`` for an isotropic φ and
+        ``"tensor"`` for any other, for which it matters only if ``scale="auto"`` or there is a ``limit``.""",
         default=None,
     )
     limit: float | None = _option(
@@ -194,16 +194,16 @@ class Options:
     )
     nonfinite: str = _option(
         _one_of("propagate", "skip", "raise"),
-        """what a gradient that holds NaN or infinity does. ``"propagate"`` takes it through φ, as torch does:
-        NaN reaches the parameters, all of those that share the norm of an isotropic φ, and infinity becomes what
-        φ makes of it. ``"skip"`` leaves all parameters and the momentum as they are in this step, without a
-        synchronisation. ``"raise"`` raises before anything has changed, which waits for the device.""",
+        """what happens if a gradient holds NaN or infinity. ``"propagate"``: φ is applied to it, as torch would do; NaN
+        reaches the parameters, with an isotropic φ all that share its norm. ``"skip"``: this step changes no parameter
+        and no momentum; it does not wait for the device. ``"raise"``: an error before anything has changed; it waits
+        for the device.""",
         default="propagate",
     )
     momentum_dtype: torch.dtype | None = _option(
         _floating_dtype,
-        """the dtype of the momentum, that of the parameter if None: ``torch.float32`` keeps small steps
-        of bfloat16 parameters from being rounded away, and survives `load_state_dict`.""",
+        """the dtype of the momentum; None for the parameter's. ``torch.float32`` keeps the small terms of an average
+        that bfloat16 would round away. `load_state_dict` keeps it.""",
         default=None,
     )
     maximize: bool = _option(_flag, """whether to maximise.""", default=False)
@@ -214,47 +214,45 @@ class Options:
     )
     matrix_form: str = _option(
         _one_of("flatten", "stack"),
-        """how a spectral φ sees a parameter of more than two axes: as the matrix of its first axis and all others,
-        which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
+        """how a parameter of more than two axes is a matrix. ``"flatten"``: its first axis by all others, for a
+        convolution (out, in · height · width). ``"stack"``: matrices in the last two axes.""",
         default="flatten",
     )
     adjust: str | None = _option(
         _adjustment,
-        """by what the direction of a spectral φ is multiplied: ``"aspect"``, √max(1, rows/columns), or ``"rms"``,
-        0.2 √max(rows, columns), with which entries are of the size of AdamW's. It is ∇ of a φ*, the conjugate of
-        a φ(·/a), so that what is said of φ holds with this function.""",
+        """a factor for the direction of a spectral φ. ``"aspect"``: √max(1, rows/columns). ``"rms"``: 0.2
+        √max(rows, columns), for entries of the size of AdamW's. With a factor a, the direction is that of the reference
+        function a φ(·/a), so the theory holds.""",
         default=None,
     )
     nesterov: bool = _option(
         _flag,
-        """for a spectral φ, whether the step looks ahead along the momentum: (1-β) times the newest term is added
-        to β times the average, once more.""",
+        """for a spectral φ, whether the step looks ahead along the momentum, as `torch.optim.Muon` does: it is β times
+        the average plus 1-β times the newest term.""",
         default=False,
     )
     product_dtype: torch.dtype | None = _option(
         _floating_dtype,
-        """the dtype of the matrix products for a spectral φ on accelerators, such as ``torch.bfloat16``; that of the
-        computation, float32 at least, if None.""",
+        """the dtype of the matrix products of a spectral φ on accelerators, such as ``torch.bfloat16``; None for that
+        of the parameter, float32 at least.""",
         default=None,
     )
     track: bool = _option(
         _flag,
-        """whether `NPGM.saturation` tells of this group. On CUDA devices a separable φ is then stepped by operations
-        of torch.""",
+        """whether `NPGM.saturation` reports this group. On CUDA, operations of torch then step a separable φ.""",
         default=False,
     )
     capturable: bool = _option(
         _flag,
-        """whether the step may be captured in a CUDA graph. An ``lr`` that is to change between replays is
-        a tensor on the device.""",
+        """whether a CUDA graph may capture the step. To change ``lr`` between replays, pass a tensor on the device.""",
         default=False,
     )
     differentiable: bool = _option(_flag, """whether autograd goes through the step.""", default=False)
     fused: bool | None = _option(
         _flag_or_none,
-        """whether to take the step of all parameters in one pass: of the native module on the CPU, of Triton on
-        CUDA devices. None takes it on the CPU where it can be: it needs an isotropic φ or a kernel of npgm's own.
-        Parameters whose gradient or momentum is laid out otherwise in memory are moved one by one.""",
+        """whether to step all parameters in one pass over memory, by the native module on the CPU and by Triton on
+        CUDA. None: on the CPU if possible, which needs an isotropic φ or a kernel of npgm. Parameters whose gradient or
+        momentum has another memory layout are stepped one by one.""",
         default=None,
     )
 
@@ -380,9 +378,9 @@ def defaults() -> dict[str, Any]:
     }
 
 
-def documentation(indent: str) -> str:
-    """Return the lines of the options for the documentation of a class."""
-    entries = (f"{option.name}: {option.metadata['doc']}" for option in _TABLE)
+def documentation(indent: str, names: Collection[str]) -> str:
+    """Return the lines of some options for the documentation of a class."""
+    entries = (f"{option.name}: {option.metadata['doc']}" for option in _TABLE if option.name in names)
     return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
 
 
