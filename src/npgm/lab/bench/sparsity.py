@@ -31,7 +31,9 @@ def run(
     data, test = digits(), _test_images()
     with with_threads(1):
         dense = [_trained(data, seed, steps, lr, None) for seed in range(seeds)]
-        print(f"trained without τ: test accuracy {statistics.median(_accuracy(m, test) for m in dense):.4f}", flush=True)
+        print(
+            f"trained without τ: test accuracy {statistics.median(_accuracy(m, test) for m in dense):.4f}", flush=True
+        )
         for weight in WEIGHTS:
             sparse = [_trained(data, seed, steps, lr, L1(weight)) for seed in range(seeds)]
             shares = [_share_of_zeros(model) for model in sparse]
