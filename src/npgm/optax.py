@@ -32,6 +32,8 @@ import optax
 
 from npgm._common import optimizers, validate
 from npgm._common.array import Array, joint_norm
+from npgm.proximal import Proximable
+from npgm.proximal.joint import joint_step, step_or_prox
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.references import reference as build
 
@@ -219,6 +221,7 @@ def npgm(
     nesterov: bool = False,
     adjust: str | None = None,
     track: bool = False,
+    prox: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
     """Algorithm 1 of the paper: m ← β m + (1-β) ∇φ*(g), x ← x - γ m, from m = 0.
 
@@ -246,6 +249,9 @@ def npgm(
         nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
             that it averages.
         adjust, track: see `scale_by_preconditioner`.
+        prox: g, a function of `npgm.proximal` that is added to the loss, of each leaf: after a step to y it takes the
+            parameters to argmin g + γ φ((· - y)/γ), where those of one isotropic φ are one point. Or a tree of such
+            functions and None whose structure is a prefix of that of the parameters.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
@@ -280,22 +286,74 @@ def npgm(
     parts.insert(
         1 if validate.choice("momentum_order", momentum_order, optimizers.MOMENTUM_ORDERS) == "after" else 0, average
     )
+    multiple = 1.0
     if validate.choice("lr_like", lr_like, optimizers.LR_LIKE) == "sgd":
         phi = _built(reference)
-        parts.append(
-            optax.scale(
-                optimizers.like_sgd(
-                    phi,
-                    phi.scale if scale is None else scale,
-                    0.0 if momentum is None else momentum,
-                    follows=isinstance(scale, str),
-                )
-            )
-        )
+        own, beta = phi.scale if scale is None else scale, 0.0 if momentum is None else momentum
+        multiple = optimizers.like_sgd(phi, own, beta, follows=isinstance(scale, str))
+        parts.append(optax.scale(multiple))
     parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
     if limit is not None:
         parts.insert(0, limit_by_running_norm(limit, scope=scope or _default_scope(_built(reference))))
-    return _keep_dtypes(optax.chain(*parts, optax.scale_by_learning_rate(learning_rate)))
+    parts.append(optax.scale_by_learning_rate(learning_rate))
+    if prox is not None:
+        if scale is not None and not isinstance(scale, int | float):
+            raise ValueError(f"prox needs a scale that is a number, not {scale!r}")
+        phi = _built(reference) if scale is None else _built(reference).with_scale(scale)
+        parts.append(_proximal_step(prox, phi, learning_rate, multiple, scope or _default_scope(phi), adjust))
+    return _keep_dtypes(optax.chain(*parts))
+
+
+def _proximal_step(
+    prox: Any, phi: Reference, learning_rate: Any, multiple: Any, scope: str, adjust: str | None
+) -> optax.GradientTransformation:
+    """Return what takes updates that lead to y to those that lead to argmin g + γ φ((· - y)/γ)."""
+    for function in jax.tree.leaves(prox):
+        if not isinstance(function, Proximable):
+            raise TypeError(f"prox must hold functions of npgm.proximal such as L1(1e-4), not {function!r}")
+
+    def init(params: optax.Params) -> optax.OptState:
+        del params
+        return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32)) if callable(learning_rate) else optax.EmptyState()
+
+    def update(updates: optax.Updates, state: Any, params: optax.Params | None = None) -> tuple[optax.Updates, Any]:
+        if params is None:
+            raise ValueError("prox needs the parameters: call update(gradients, state, params)")
+        lr = learning_rate
+        if callable(learning_rate):
+            lr = learning_rate(state.count)
+            state = optax.ScaleByScheduleState(optax.safe_increment(state.count))
+        moves = lr > 0  # where γ is zero, so is the step
+        lr = jnp.where(moves, lr, 1.0) * multiple
+        leaves, structure = jax.tree.flatten(updates)
+        xs = [jnp.asarray(x) for x in jax.tree.leaves(params)]
+        functions = jax.tree.leaves(jax.tree.broadcast(prox, params, is_leaf=_is_none), is_leaf=_is_none)
+        chosen = [i for i, function in enumerate(functions) if function is not None]
+        ys = [xs[i] + leaves[i] for i in chosen]
+        rates = [lr.astype(_working_dtype(y)) for y in ys]
+        functions = [functions[i] for i in chosen]
+        if isinstance(phi, Isotropic) and scope == "global" and ys:
+            zs = joint_step(phi, functions, ys, rates)
+        else:
+            zs = [_stepped(*term, phi, adjust) for term in zip(functions, ys, rates, strict=True)]
+        for i, y, z in zip(chosen, ys, zs, strict=True):
+            leaves[i] = jnp.where(moves, z, y) - xs[i]
+        return jax.tree.unflatten(structure, leaves), state
+
+    return optax.GradientTransformation(init, update)
+
+
+def _stepped(function: Proximable, y: Array, lr: Array, phi: Reference, adjust: str | None) -> Array:
+    if not isinstance(phi, Spectral):
+        return step_or_prox(function, phi, y, lr)
+    matrix = y if y.ndim > 1 else y.reshape(-1, 1)
+    if adjust is not None:  # φ is a multiple a of the one named, of its argument over a
+        lr = lr * _adjustment(adjust, y.shape)
+    return step_or_prox(function, phi, matrix, lr, (-2, -1)).reshape(y.shape)
+
+
+def _is_none(value: Any) -> bool:
+    return value is None
 
 
 def _ahead(average: optax.GradientTransformation, momentum: Any) -> optax.GradientTransformation:
@@ -329,6 +387,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         nesterov: bool = False,
         adjust: str | None = None,
         track: bool = False,
+        prox: Any = None,
     ) -> optax.GradientTransformationExtraArgs:
         return npgm(
             learning_rate,
@@ -348,6 +407,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             nesterov=nesterov,
             adjust=adjust,
             track=track,
+            prox=prox,
         )
 
     make.__name__ = make.__qualname__ = name

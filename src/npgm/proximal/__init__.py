@@ -11,9 +11,10 @@ from npgm.proximal.bounds import as_box
 from npgm.proximal.entries import L1, Box, ElasticNet, Nonnegative, Scalar
 from npgm.proximal.groups import GroupL2
 from npgm.proximal.matrices import NuclearBall, NuclearNorm, Rank, SpectralBall
+from npgm.proximal.rows import Rows
 from npgm.proximal.sequential import SortedL1, TotalVariation
 from npgm.proximal.simplex import L1Ball, Simplex
-from npgm.proximal.vectors import L2, Ball, ConvexSet
+from npgm.proximal.vectors import L2, Ball, ConvexSet, Sphere
 
 __all__ = [
     "L1",
@@ -29,10 +30,12 @@ __all__ = [
     "NuclearNorm",
     "Proximable",
     "Rank",
+    "Rows",
     "Scalar",
     "Simplex",
     "SortedL1",
     "SpectralBall",
+    "Sphere",
     "TotalVariation",
     "as_box",
 ]

@@ -96,6 +96,36 @@ class Ball(Proximable):
 
 
 @dataclass(frozen=True)
+class Sphere(Proximable):
+    """g(z) = 0 for ‖z‖ = ρ, +∞ elsewhere: of any φ the step is the closest point, for zero that of equal entries.
+
+    Not convex. The step is a global minimiser of its problem for an isotropic φ, and a retraction for another one.
+
+    Args:
+        radius: ρ > 0.
+    """
+
+    radius: float = 1.0
+
+    indicator = True
+
+    def __post_init__(self) -> None:
+        validate.fields(self, radius=validate.positive)
+
+    def __call__(self, z: Array, axis: Axis = None) -> Array:
+        xp, z, restore = promote(z)
+        return restore(indicator(xp, xp.abs(norm(xp, z, axis) - self.radius), self.radius, axis))
+
+    def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
+        xp, y, restore = promote(y)
+        y = xp.where(norm(xp, y, axis) == 0, xp.ones_like(y), y)
+        return restore(y * (self.radius / norm(xp, y, axis)))
+
+    def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
+        return super().step(phi, y, lr, axis) if isinstance(phi, Isotropic) else self.prox(y, lr, axis)
+
+
+@dataclass(frozen=True)
 class ConvexSet(Proximable):
     """g(z) = 0 on a closed convex set, +∞ elsewhere: an isotropic φ makes the Euclidean projection its step.
 

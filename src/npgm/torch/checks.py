@@ -8,9 +8,10 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from npgm.torch import fused, norms, sharding
+from npgm.torch import fused, norms, proximal, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
+from npgm.torch.options import checked_reference
 from npgm.torch.paths import single
 
 
@@ -18,7 +19,7 @@ def refuse(optimizer: Optimizer, found_inf: Tensor | None) -> None:
     """Raise for gradients and states that are not supported, or not finite where that is to be an error."""
     refuse_kinds(optimizer)
     watched = [
-        (_name(group, i, j), parameter, parameter.grad)
+        (name_of(group, i, j), parameter, parameter.grad)
         for i, group in enumerate(optimizer.param_groups)
         for j, parameter in enumerate(group["params"])
         if group["nonfinite"] == "raise" and parameter.grad is not None
@@ -41,16 +42,35 @@ def refuse_kinds(optimizer: Optimizer) -> None:
             else:
                 message = _fault(group, parameter, parameter.grad, buffer)
             if message:
-                raise RuntimeError(f"{_name(group, i, j)} {message}")
+                raise RuntimeError(f"{name_of(group, i, j)} {message}")
+    _refuse_spread_prox(optimizer)
 
 
-def _name(group: dict[str, Any], i: int, j: int) -> str:
+def _refuse_spread_prox(optimizer: Optimizer) -> None:
+    """Raise if a proximal step would need a number of parameters of other processes or devices."""
+    groups = [group for group in optimizer.param_groups if proximal.is_searched(group)]
+    devices = {p.device for group in groups for p in group["params"] if p.grad is not None}
+    if len(devices) > 1 or (groups and getattr(optimizer, "process_group", None) is not None):
+        where = "on several devices" if len(devices) > 1 else "on several processes"
+        raise RuntimeError(
+            f"the parameters are {where}, but prox={groups[0]['prox']!r} needs one number of all that an isotropic "
+            "reference function sees; use scope='tensor', a separable reference function, or a prox that is a set"
+        )
+
+
+def name_of(group: dict[str, Any], i: int, j: int) -> str:
+    """Return the name of a parameter, or its place and that of its group."""
     return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
 
 
 def _by_entry(group: dict[str, Any]) -> bool:
     """Whether no entry of a step depends on another one."""
-    return group["reference"].startswith("separable") and group["scale"] != "auto" and group["limit"] is None
+    separable = group["reference"].startswith("separable") and group["scale"] != "auto" and group["limit"] is None
+    return separable and (group["prox"] is None or _may_be_sharded(group))
+
+
+def _may_be_sharded(group: dict[str, Any]) -> bool:
+    return proximal.may_be_sharded(group["prox"], checked_reference(group))
 
 
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
@@ -72,6 +92,8 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return "is a view that conjugates; give the optimizer its `resolve_conj()`"
     if group["fused"] and gradient.layout != torch.strided:
         return "has a sparse gradient, which `fused=True` does not support"
+    if group["prox"] is not None and norms.shard_groups(parameter) and not _may_be_sharded(group):
+        return f"is sharded, but a step of prox={group['prox']!r} needs the whole"
     if group["differentiable"] and norms.is_dtensor(parameter):
         return "is a DTensor, which differentiable=True does not support"
     strides = zip(parameter.stride(), parameter.shape, strict=True)

@@ -15,7 +15,7 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm._common import validate
 from npgm.references import Reference
-from npgm.torch import checks, fused, norms, options, running, saturation, sharding
+from npgm.torch import checks, fused, norms, options, proximal, running, saturation, sharding
 from npgm.torch.gather import Gathered, gather
 from npgm.torch.options import AllChoices, Choices, Options, SpectralChoices
 from npgm.torch.paths import native
@@ -121,6 +121,8 @@ class NPGM(Optimizer):
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        if group["prox"] is not None:
+            self._require_prox(group)
         if group["fused"]:
             fused.load({parameter.device for parameter in group["params"]})
             try:
@@ -129,6 +131,22 @@ class NPGM(Optimizer):
             except (RuntimeError, ValueError):
                 self.param_groups.pop()
                 raise
+
+    def _require_prox(self, group: dict[str, Any]) -> None:
+        """Raise unless there is a proximal step for each parameter of the last group."""
+        read = Options.of(group)
+        for j, parameter in enumerate(group["params"]):
+            if message := proximal.fault(group["prox"], read.phi, parameter, read.adjust, read.matrix_form):
+                i = len(self.param_groups) - 1
+                self.param_groups.pop()
+                raise ValueError(f"{checks.name_of(group, i, j)} {message}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state; see `torch.optim.Optimizer`. It holds no ``prox``, which is a function and no value."""
+        result: dict[str, Any] = super().state_dict()
+        for group in result["param_groups"]:
+            group.pop("prox", None)
+        return result
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -238,6 +256,7 @@ class NPGM(Optimizer):
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
                 group = options.upgraded(group)
+                group["prox"] = None if own is None else own["prox"]
                 phi = options.described({"kernel_parameters": {}, **group})
                 if own is not None and own["params"] and phi != (mine := options.described(own)):
                     warnings.warn(

@@ -18,6 +18,7 @@ from torch import Tensor
 from npgm import _native
 from npgm._common import optimizers, validate
 from npgm.kernels import registry
+from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
 
 
@@ -106,6 +107,12 @@ def _limit(name: str, value: Any) -> float | None:
 
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
     return lambda name, value: validate.choice(name, value, choices)
+
+
+def _prox(name: str, value: Any) -> Proximable | None:
+    if not (value is None or isinstance(value, Proximable)):
+        raise TypeError(f"{name} must be a function of npgm.proximal such as npgm.proximal.L1(1e-4), not {value!r}")
+    return value
 
 
 def _stored(name: str, value: Any) -> Any:
@@ -242,6 +249,13 @@ class Options:
         """whether `NPGM.saturation` reports this group. On CUDA, operations of torch then step a separable φ.""",
         default=False,
     )
+    prox: Proximable | None = _option(
+        _prox,
+        """g, a function of `npgm.proximal` that is added to the loss, of each parameter: after a step to y it takes the
+        parameters to argmin g + γ φ((· - y)/γ), where those of one isotropic φ are one point. It makes weights sparse
+        or keeps them in a set. It is not saved in the state dictionary.""",
+        default=None,
+    )
     capturable: bool = _option(
         _flag,
         """whether a CUDA graph may capture the step. To change ``lr`` between replays, pass a tensor on the device.""",
@@ -346,6 +360,7 @@ class Choices(TypedDict, total=False):
     capturable: bool
     differentiable: bool
     fused: bool | None
+    prox: Proximable | None
 
 
 class SpectralChoices(Choices, total=False):
@@ -422,6 +437,12 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
     automatic = group["scale"] == "auto"
+    if group["prox"] is not None:
+        for name in ("capturable", "differentiable"):
+            if group[name]:
+                raise ValueError(f"{name} and prox do not go together")
+        if automatic:
+            raise ValueError("prox needs a scale that is a number, not 'auto'")
     default = defaults()
     for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:

@@ -1,4 +1,4 @@
-"""One step of the method on all groups: gather → measure → factor → move.
+"""One step of the method on all groups: gather → measure → factor → move → proximal step.
 
 The mathematics is that of `npgm.references`. What differs between the paths is how they measure and how they move.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from npgm._common.array import as_real_array
 from npgm.references import Isotropic
-from npgm.torch import auto_scale, limit, norms, running, saturation, vectors
+from npgm.torch import auto_scale, limit, norms, proximal, running, saturation, vectors
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.options import Rule
@@ -67,6 +67,8 @@ def step(
     limit.remember(batches, cuts, keep)
     factors, scales = _factors(batches, measured, seen, keep)
     moved = [batch.path.move(batch, factor, keep) for batch, factor in zip(batches, factors, strict=True)]
+    if any(batch.options.prox is not None for batch in batches):
+        proximal.step(batches, [vector.members for vector in seen if vector.lift == Isotropic.lift], keep)
     return Seen(
         [vector.norm for vector in seen if vector.lift == Isotropic.lift],
         saturation.tracked(batches, measured, factors, scales, moved, keep),

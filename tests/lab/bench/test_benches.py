@@ -21,6 +21,7 @@ TINY = {
     "native-loops": "--seconds 0 --size 1000",
     "quadratic": "--limit 200",
     "solver": "--rounds 2 --sizes 2",
+    "sparsity": "--seeds 1 --steps 2",
     "spectral-accuracy": "--ratios 10",
     "steps": "",  # in test_steps.py
     "training": "--rounds 2 --steps 1",

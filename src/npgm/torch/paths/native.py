@@ -64,7 +64,7 @@ def takes(batches: Sequence[Batch]) -> bool:
         options = batch.options
         if batch.native is None or options.rule.kernel not in _KERNELS:
             return False
-        if options.automatic or options.track or options.limit is not None:
+        if options.automatic or options.track or options.limit is not None or options.prox is not None:
             return False
     return bool(batches)
 
