@@ -52,6 +52,7 @@ def frames(backend, lr, compiled_calls=3, **options):
         ({"reference": "isotropic-cosh", "weight_decay": 0.1}, False),
         ({"reference": "separable-log", "weight_decay": 0.1, "decoupled_weight_decay": True}, True),
         ({"reference": "isotropic-log", "scope": "tensor", "scale": "auto", "nonfinite": "skip"}, False),
+        ({"reference": "separable-log", "limit": 1.5, "track": True}, True),
     ],
     ids=str,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -25,8 +25,15 @@ PATHS: dict[str, Path] = {
 }
 
 
-Gathered: TypeAlias = list[list[Tensor]]
-"""Of a group, those of its parameters that have gradients, these, the momentum and what `running.KEYS` name."""
+class Gathered(NamedTuple):
+    """What a step needs of a group: those of its parameters that have gradients, and what belongs to each."""
+
+    parameters: list[Tensor]
+    gradients: list[Tensor]
+    momentum: list[Tensor]
+    known: Sequence[list[Tensor]]
+    """What the states hold by `npgm.torch.running.KEYS`."""
+
 
 _Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 

@@ -170,8 +170,8 @@ class NPGM(Optimizer):
             if read is None:
                 checked = False
                 continue
-            tensors: Gathered = [[] for _ in range(3 + len(running.KEYS))]
-            self._init_group(group, *tensors)
+            tensors = Gathered([], [], [], [[] for _ in running.KEYS])
+            self._init_group(group, *tensors[:3], *tensors.known)
             taken = native.taken(read, *tensors[:3])
             checked = checked and taken is not None and read.nonfinite != "raise"
             groups.append((index, read, tensors, taken))
@@ -179,8 +179,7 @@ class NPGM(Optimizer):
             checks.refuse(self, found_inf)
         batches = []
         for index, read, tensors, taken in groups:
-            params, grads, momentum, *known = tensors
-            batches += gather(index, read, params, grads, momentum, known, grad_scale, taken)
+            batches += gather(index, read, *tensors, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._seen = seen

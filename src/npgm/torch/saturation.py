@@ -72,11 +72,10 @@ def tracked(
     result = []
     for place, i in enumerate(chosen):
         phi, scale = batches[i].options.phi, scales[i]
-        pair = [_size(norm).detach() for norm in whole[2 * place : 2 * place + 2]]
+        given, made = (_size(norm).detach() for norm in whole[2 * place : 2 * place + 2])
         if keep is not None:
-            pair = [torch.where(keep.to(values.device), values, torch.nan) for values in pair]
+            given, made = (torch.where(keep.to(values.device), values, torch.nan) for values in (given, made))
         curvature = phi.kernel.curvature_at_zero
-        given, made = pair
         result.append(Tracked(batches[i].group, curvature, given, made, phi.scale if scale is None else scale))
     return result
 

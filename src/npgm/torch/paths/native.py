@@ -128,7 +128,7 @@ def _move(
     grad_scale: Tensor | None,
     track: bool = False,
 ) -> tuple[list[float], list[float]]:
-    sizes: tuple[list[float], list[float]] = _native.core().move(
+    moved: tuple[list[float], list[float]] = _native.core().move(
         native,
         _rule(rule),
         factors=[] if factor is None else factor.tolist(),
@@ -137,7 +137,7 @@ def _move(
         threads=torch.get_num_threads(),
         track=track,
     )
-    return sizes
+    return moved
 
 
 def _numbers(grad_scale: Tensor | None) -> list[float]:
