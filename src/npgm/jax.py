@@ -46,6 +46,8 @@ class Result(NamedTuple):
     """Its gradient there, like ``x0``."""
     nit: jax.Array
     """The number of iterations."""
+    nfev: jax.Array
+    """The number of evaluations of f and its gradient."""
     status: jax.Array
     """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged or not finite at ``x0``, or others."""
     success: jax.Array
@@ -60,6 +62,7 @@ def minimize(
     method: str | Method | None = None,
     maxiter: int | jax.Array = 10_000,
     tol: float | jax.Array = 1e-6,
+    maxfun: int | jax.Array | None = None,
     **options: Any,
 ) -> Result:
     """Minimise a smooth function by a method of `npgm.minimize`, in the same steps.
@@ -76,6 +79,7 @@ def minimize(
             of your own must be traceable by JAX.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
+        maxfun: the largest number of evaluations of f and its gradient; None for no limit.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
             ``reference``, ``scale``. A stepsize may be an array of JAX too, as under `jax.vmap` or `jax.jacfwd`.
 
@@ -104,7 +108,11 @@ def minimize(
         maxiter = validate.count("maxiter", maxiter)
     if not isinstance(tol, jax.Array):
         tol = validate.nonnegative("tol", tol)
-    result: Result = _run(fun, solver, x0, args, maxiter, tol, lr)
+    if maxfun is None:
+        maxfun = int(jnp.iinfo(jnp.int32).max)
+    elif not isinstance(maxfun, jax.Array):
+        maxfun = validate.count("maxfun", maxfun, least=1)
+    result: Result = _run(fun, solver, x0, args, maxiter, tol, maxfun, lr)
     return result
 
 
@@ -112,6 +120,7 @@ class _Carry(NamedTuple):
     here: Point
     state: Any
     nit: jax.Array
+    nfev: jax.Array
     status: jax.Array
     progress: _Progress
 
@@ -136,7 +145,14 @@ _RUNNING = -1
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _run(
-    fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any, lr: jax.Array | None
+    fun: Callable[..., jax.Array],
+    method: Method,
+    x0: Any,
+    args: Any,
+    maxiter: Any,
+    tol: Any,
+    maxfun: Any,
+    lr: jax.Array | None,
 ) -> Result:
     start, unravelled = ravel_pytree(x0)
     leaves = jax.tree.leaves(x0)
@@ -155,8 +171,9 @@ def _run(
         f, grad = value_and_grad(x[0])
         return Point(x, f.reshape(1, 1).astype(x.dtype), grad[None], row_norms(jnp, grad[None]))
 
-    def status(here: Point, nit: jax.Array, failed: jax.Array) -> jax.Array:
-        ended = jnp.where(nit >= maxiter, Status.MAXITER, _RUNNING)
+    def status(here: Point, nit: jax.Array, nfev: jax.Array, failed: jax.Array) -> jax.Array:
+        ended = jnp.where(nfev >= maxfun, Status.MAXFUN, _RUNNING)
+        ended = jnp.where(nit >= maxiter, Status.MAXITER, ended)
         ended = jnp.where(here.grad_norm[0, 0] <= tol, Status.CONVERGED, ended)
         ended = jnp.where(failed[0, 0], Status.DIVERGED, ended)
         return jnp.where(here.f[0, 0] == -jnp.inf, Status.UNBOUNDED, ended).astype(jnp.int32)
@@ -179,9 +196,9 @@ def _run(
             taken = jnp.ones_like(finite)
         arrived = (taken & finite) | (there.f == -jnp.inf)
         here = Point(*(jnp.where(arrived, new, old) for new, old in zip(there, carry.here, strict=True)))
-        nit = carry.nit + 1
+        nit, nfev = carry.nit + 1, carry.nfev + 1
         progress = record(carry.progress, here, following, carry.here.x, nit)
-        return _Carry(here, state, nit, status(here, nit, taken & ~finite), progress)
+        return _Carry(here, state, nit, nfev, status(here, nit, nfev, taken & ~finite), progress)
 
     def runs(carry: _Carry) -> jax.Array:
         return carry.status == _RUNNING
@@ -192,19 +209,23 @@ def _run(
         near = at(nudged(jnp, here.x, here.grad))
         left = here.grad_norm <= LEFT * row_norms(jnp, near.grad - here.grad)
         exhausted = left & lowest(here.f, past.f, here.grad_norm, row_norms(jnp, here.x), eps)
-        ended = jnp.where(past.still, Status.STUCK, carry.status)
+        nfev = carry.nfev + 1
+        ended = jnp.where((carry.status == _RUNNING) & (nfev >= maxfun), Status.MAXFUN, carry.status)
+        ended = jnp.where(past.still, Status.STUCK, ended)
         ended = jnp.where(exhausted[0, 0], Status.ROUNDING, ended).astype(jnp.int32)
-        return carry._replace(status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
+        return carry._replace(nfev=nfev, status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
 
     def on(carry: _Carry) -> _Carry:
         carry = jax.lax.while_loop(lambda carry: runs(carry) & ~carry.progress.due, advance, carry)
         asked = carry.progress.due & ((carry.status == _RUNNING) | (carry.status == Status.MAXITER))
+        asked &= carry.nfev < maxfun
         asked_or_not: _Carry = jax.lax.cond(asked, ask, lambda carry: carry, carry)
         return asked_or_not
 
     here, nit, never = at(start[None]), jnp.zeros((), jnp.int32), jnp.zeros((), bool)
+    nfev = nit + 1
     progress = _Progress(here.f[0, 0], here.grad_norm[0, 0], nit, never, never)
-    carry = _Carry(here, method.init(jnp, here), nit, status(here, nit, ~_finite(here)), progress)
+    carry = _Carry(here, method.init(jnp, here), nit, nfev, status(here, nit, nfev, ~_finite(here)), progress)
     later = jax.eval_shape(advance, carry)
     if len(jax.tree.leaves(later)) > len(jax.tree.leaves(carry)):  # a state that is None until the first step
         none = jax.tree.map(jnp.zeros_like, later.state)
@@ -216,6 +237,7 @@ def _run(
         here.f[0, 0],
         unravel(here.grad[0]),
         carry.nit,
+        carry.nfev,
         carry.status,
         (carry.status == Status.CONVERGED) | (carry.status == Status.ROUNDING),
     )
