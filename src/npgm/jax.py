@@ -109,7 +109,7 @@ def minimize(
     if not isinstance(tol, jax.Array):
         tol = validate.nonnegative("tol", tol)
     if maxfun is None:
-        maxfun = int(jnp.iinfo(jnp.int32).max)
+        maxfun = int(jnp.iinfo(jnp.int32).max)  # type: ignore[no-untyped-call]
     elif not isinstance(maxfun, jax.Array):
         maxfun = validate.count("maxfun", maxfun, least=1)
     result: Result = _run(fun, solver, x0, args, maxiter, tol, maxfun, lr)
