@@ -228,8 +228,8 @@ def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
     written = [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")]
     experiments.run(experiment, "smoke", tmp_path, jobs=1)
     assert [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")] == written
-    markdown, _, picture = experiments.write_report(experiment, "smoke", store)
-    assert picture.name == "profiles.svg"
+    markdown, _, *pictures = experiments.write_report(experiment, "smoke", store)
+    assert [picture.name for picture in pictures] == ["profiles.svg", "data-profiles.svg"]
     text = markdown.read_text()
     for problem in suite("tuned-on")[:3]:
         assert f"| {problem.name} | 100 |" in text

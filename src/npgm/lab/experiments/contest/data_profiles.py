@@ -32,12 +32,13 @@ def evaluations(runs: pl.DataFrame, tau: float) -> dict[str, Floats]:
         runs: rows with method, seed, k and fun, of one suite and of methods with all problems.
         tau: τ.
     """
+    problems = runs["seed"].unique().sort()
+    runs = runs.filter(pl.col("fun").is_finite())
     ends = runs.group_by("seed").agg(pl.col("fun").sort_by("k").first().alias("first"), pl.min("fun").alias("least"))
     passed = runs.join(ends, on="seed").filter(
         pl.col("fun") <= pl.col("least") + tau * (pl.col("first") - pl.col("least"))
     )
     counts = passed.group_by("method", "seed").agg(pl.min("k"))
-    problems = runs["seed"].unique().sort()
     found: dict[str, Floats] = {}
     for label in runs["method"].unique(maintain_order=True):
         own = dict(counts.filter(method=label).select("seed", "k").iter_rows())
@@ -52,11 +53,7 @@ def section(experiment: Experiment, frame: pl.DataFrame) -> Section:
     labels = [method.label for method in experiment.methods]
     for setting in experiment.grid():
         name = setting["suite"]
-        runs = _complete(
-            frame.filter(
-                suite=name,
-            )
-        )
+        runs = _complete(frame.filter(suite=name))
         if runs.is_empty():
             continue
         sizes = np.array([suite(name)[seed].start.size for seed in runs["seed"].unique().sort()])
@@ -71,7 +68,8 @@ def section(experiment: Experiment, frame: pl.DataFrame) -> Section:
             ))  # fmt: skip
         columns.append(panels)
     plot = Plot(rows=[list(row) for row in zip(*columns, strict=True)])
-    return Section("By the value of f", (table(("suite", "τ", *labels), rows), _WORDS), Picture("data", _CAPTION, plot))
+    picture = Picture("data-profiles", _CAPTION, plot) if columns else None
+    return Section("By the value of f", (table(("suite", "τ", *labels), rows), _WORDS), picture)
 
 
 def _complete(runs: pl.DataFrame) -> pl.DataFrame:
