@@ -1,4 +1,4 @@
-"""The recipe of docs/integrations.md for benchopt, run by benchopt; the others run in test_documentation.py."""
+"""The recipes of docs/integrations.md for benchopt and optimagic; the others run in test_documentation.py."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_benchopt(tmp_path):
     pytest.importorskip("benchopt")
     import pandas as pd
 
-    _, recipe = blocks(ROOT / "docs" / "integrations.md", "py")
+    *_, recipe = blocks(ROOT / "docs" / "integrations.md", "py")
     parts = {"objective.py": OBJECTIVE, "datasets/scales.py": DATASET, "solvers/npgm.py": recipe}
     for name, code in parts.items():
         file = tmp_path / name
@@ -63,3 +63,12 @@ def test_benchopt(tmp_path):
     for name, curve in curves.groupby("solver_name"):
         assert curve.objective_value.iloc[0] > 100, name
         assert curve.objective_value.min() < 1e-8, name
+
+
+@pytest.mark.slow  # optimagic loads pandas and plotly
+def test_optimagic():
+    pytest.importorskip("optimagic")
+    (recipe,) = (code for code in blocks(ROOT / "docs" / "integrations.md", "py") if "optimagic" in code)
+    exec(recipe, found := {})
+    assert found["res"].success
+    assert abs(found["res"].params - 1.0).max() < 0.01

@@ -48,6 +48,8 @@ class Result(NamedTuple):
     """Its gradient there, like ``x0``; with ``prox`` a subgradient."""
     nit: jax.Array
     """The number of iterations."""
+    nfev: jax.Array
+    """The number of evaluations of f and its gradient."""
     status: jax.Array
     """A `npgm.solvers.Status`: 0 converged, 1 ``maxiter`` reached, 3 diverged or not finite at ``x0``, or others."""
     success: jax.Array
@@ -63,6 +65,7 @@ def minimize(
     maxiter: int | jax.Array = 10_000,
     tol: float | jax.Array = 1e-6,
     bounds: Any = None,
+    maxfun: int | jax.Array | None = None,
     **options: Any,
 ) -> Result:
     """Minimise a smooth function, or with ``prox`` the sum of it and another one, in the steps of `npgm.minimize`.
@@ -80,6 +83,7 @@ def minimize(
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
         bounds: as `npgm.minimize` takes them, of numbers that are not traced; a start outside is projected. They, and a
             ``prox``, need a single array ``x0``, or a g of all entries alike.
+        maxfun: the largest number of evaluations of f and its gradient; None for no limit.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
             ``reference``, ``scale``. A stepsize may be an array of JAX too, as under `jax.vmap` or `jax.jacfwd`.
             ``prox``, of `npgm.proximal`, is a function g to be added to f: any but total variation and sorted ℓ1, which
@@ -117,7 +121,11 @@ def minimize(
         maxiter = validate.count("maxiter", maxiter)
     if not isinstance(tol, jax.Array):
         tol = validate.nonnegative("tol", tol)
-    result: Result = _run(fun, solver, x0, args, maxiter, tol, lr)
+    if maxfun is None:
+        maxfun = int(jnp.iinfo(jnp.int32).max)  # type: ignore[no-untyped-call]
+    elif not isinstance(maxfun, jax.Array):
+        maxfun = validate.count("maxfun", maxfun, least=1)
+    result: Result = _run(fun, solver, x0, args, maxiter, tol, maxfun, lr)
     return result
 
 
@@ -133,6 +141,7 @@ class _Carry(NamedTuple):
     """The same with f + g, and a subgradient of that, for a method with a ``prox``."""
     state: Any
     nit: jax.Array
+    nfev: jax.Array
     status: jax.Array
     progress: _Progress
 
@@ -157,7 +166,14 @@ _RUNNING = -1
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _run(
-    fun: Callable[..., jax.Array], method: Method, x0: Any, args: Any, maxiter: Any, tol: Any, lr: jax.Array | None
+    fun: Callable[..., jax.Array],
+    method: Method,
+    x0: Any,
+    args: Any,
+    maxiter: Any,
+    tol: Any,
+    maxfun: Any,
+    lr: jax.Array | None,
 ) -> Result:
     start, unravelled = ravel_pytree(x0)
     method = method.flattened(_shape(x0))
@@ -181,8 +197,9 @@ def _run(
         grad = here.grad + state.subgradient
         return Point(here.x, here.f + state.g, grad, row_norms(jnp, grad))
 
-    def status(here: Point, nit: jax.Array, failed: jax.Array) -> jax.Array:
-        ended = jnp.where(nit >= maxiter, Status.MAXITER, _RUNNING)
+    def status(here: Point, nit: jax.Array, nfev: jax.Array, failed: jax.Array) -> jax.Array:
+        ended = jnp.where(nfev >= maxfun, Status.MAXFUN, _RUNNING)
+        ended = jnp.where(nit >= maxiter, Status.MAXITER, ended)
         ended = jnp.where(here.grad_norm[0, 0] <= tol, Status.CONVERGED, ended)
         ended = jnp.where(failed[0, 0], Status.DIVERGED, ended)
         return jnp.where(here.f[0, 0] == -jnp.inf, Status.UNBOUNDED, ended).astype(jnp.int32)
@@ -208,9 +225,9 @@ def _run(
             Point(*(jnp.where(arrived, new, old) for new, old in zip(*points, strict=True)))
             for points in ((there, carry.here), (seen(there, state), carry.seen))
         )
-        nit = carry.nit + 1
+        nit, nfev = carry.nit + 1, carry.nfev + 1
         progress = record(carry.progress, new, following, carry.here.x, nit)
-        return _Carry(here, new, state, nit, status(new, nit, taken & ~finite), progress)
+        return _Carry(here, new, state, nit, nfev, status(new, nit, nfev, taken & ~finite), progress)
 
     def runs(carry: _Carry) -> jax.Array:
         return carry.status == _RUNNING
@@ -221,13 +238,16 @@ def _run(
         near = at(nudged(jnp, here.x, here.grad))
         left = new.grad_norm <= LEFT * row_norms(jnp, near.grad - here.grad)
         exhausted = left & lowest(new.f, past.f, new.grad_norm, row_norms(jnp, here.x), eps)
-        ended = jnp.where(past.still, Status.STUCK, carry.status)
+        nfev = carry.nfev + 1
+        ended = jnp.where((carry.status == _RUNNING) & (nfev >= maxfun), Status.MAXFUN, carry.status)
+        ended = jnp.where(past.still, Status.STUCK, ended)
         ended = jnp.where(exhausted[0, 0], Status.ROUNDING, ended).astype(jnp.int32)
-        return carry._replace(status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
+        return carry._replace(nfev=nfev, status=ended, progress=past._replace(due=jnp.zeros_like(past.due)))
 
     def on(carry: _Carry) -> _Carry:
         carry = jax.lax.while_loop(lambda carry: runs(carry) & ~carry.progress.due, advance, carry)
         asked = carry.progress.due & ((carry.status == _RUNNING) | (carry.status == Status.MAXITER))
+        asked &= carry.nfev < maxfun
         asked_or_not: _Carry = jax.lax.cond(asked, ask, lambda carry: carry, carry)
         return asked_or_not
 
@@ -235,9 +255,10 @@ def _run(
     state = method.init(jnp, here)
     # of f + g no subgradient is known before the first step
     first = here if method.smooth else Point(here.x, here.f + state.g, jnp.nan * here.grad, jnp.inf + 0.0 * here.f)
+    nfev = nit + 1
     progress = _Progress(first.f[0, 0], first.grad_norm[0, 0], nit, never, never)
     failed = ~(_finite(here) & jnp.isfinite(first.f))
-    carry = _Carry(here, first, state, nit, status(first, nit, failed), progress)
+    carry = _Carry(here, first, state, nit, nfev, status(first, nit, nfev, failed), progress)
     later = jax.eval_shape(advance, carry)
     if len(jax.tree.leaves(later)) > len(jax.tree.leaves(carry)):  # a state that is None until the first step
         none = jax.tree.map(jnp.zeros_like, later.state)
@@ -249,6 +270,7 @@ def _run(
         last.f[0, 0],
         unravel(last.grad[0]),
         carry.nit,
+        carry.nfev,
         carry.status,
         (carry.status == Status.CONVERGED) | (carry.status == Status.ROUNDING),
     )

@@ -50,6 +50,7 @@ def assert_the_same(dtype, tolerance, options):
     want = npgm.minimize(numpys, START.astype(dtype), **kwargs)
     got = npgm.jax.minimize(jaxs, jnp.asarray(START, dtype), **kwargs)
     assert (int(got.nit), int(got.status), bool(got.success)) == (want.nit, want.status, want.success)
+    assert int(got.nfev) == got.nit + 1
     assert {field.dtype for field in (got.x, got.fun, got.jac)} == {np.dtype(dtype)}
     for field in ("x", "fun", "jac"):
         np.testing.assert_allclose(getattr(got, field), getattr(want, field), rtol=tolerance, atol=tolerance)
@@ -68,6 +69,14 @@ def test_ends_where_no_progress_is_possible_as_minimize_does():
     assert (int(got.status), bool(got.success), float(got.fun)) == (Status.UNBOUNDED, False, -np.inf)
     got = npgm.jax.minimize(jaxs, jnp.asarray(START), method="gd", lr=1e-20)
     assert (int(got.status), bool(got.success), int(got.nit)) == (Status.STUCK, False, 50)
+
+
+@pytest.mark.slow
+def test_evaluates_at_most_maxfun_times():
+    """Also where the last one would be beside the point: after 50 iterations without progress, 51 evaluations."""
+    for maxfun in (1, 2, 50, 51, 52):
+        got = npgm.jax.minimize(lambda x: jnp.exp(-x[0]), jnp.ones(1), method="gd", lr=1e-15, tol=1e-9, maxfun=maxfun)
+        assert (int(got.nfev), int(got.status), bool(got.success)) == (maxfun, Status.MAXFUN, False)
 
 
 @pytest.mark.slow
@@ -159,6 +168,7 @@ def test_compiles_once_and_differentiates_forward():
         ({"method": "bfgs"}, ValueError, "unknown method 'bfgs'"),
         ({"maxiter": -1}, ValueError, "maxiter must be"),
         ({"tol": np.nan}, ValueError, "tol must be"),
+        ({"maxfun": 0}, ValueError, "maxfun must be"),
         ({"stepsize": 1.0}, TypeError, "method 'npgm' has no option 'stepsize'"),
         ({"fun": lambda x: x}, TypeError, "scalar-output"),
     ],

@@ -36,6 +36,8 @@ START = np.array([3.0, -4.0])
         ({"maxiter": 1.5}, TypeError, "maxiter must be an integer, not 1.5"),
         ({"tol": -1e-3}, ValueError, "tol must be nonnegative and finite, not -0.001"),
         ({"stationarity_tol": np.inf}, ValueError, "stationarity_tol must be nonnegative and finite"),
+        ({"maxfun": 0}, ValueError, "maxfun must be at least 1, not 0"),
+        ({"maxfun": 9.5}, TypeError, "maxfun must be an integer, not 9.5"),
         ({"maxtime": -1}, ValueError, "maxtime must be nonnegative and finite, not -1"),
         ({"reference": "isotropic"}, ValueError, "unknown reference 'isotropic'; accepted: isotropic-artanh"),
         ({"reference": npgm.Cosh()}, TypeError, "reference must be a reference function, such as"),
@@ -152,6 +154,25 @@ def test_time_limit():
     assert res.status == Status.MAXTIME
     assert 1 <= res.nit < 1000
     assert npgm.minimize(fun, START, lr=1e-6, maxtime=0.0).nit == 0
+
+
+@pytest.mark.parametrize("options", [{}, {"lr": 0.1}, {"lr": 1e-12}], ids=["auto", "npgm", "resting"])
+@pytest.mark.parametrize("maxfun", [1, 2, 7, 60])
+def test_fun_is_called_at_most_maxfun_times(options, maxfun):
+    calls = []
+
+    def slope(x):  # as flat as it gets, never
+        calls.append(x)
+        return float(np.sum(np.exp(-x))), -np.exp(-x)
+
+    res = npgm.minimize(slope, START, tol=1e-200, maxfun=maxfun, **options)
+    assert (len(calls), res.nfev, res.status, res.success) == (maxfun, maxfun, Status.MAXFUN, False)
+    assert f"fun was called {maxfun} times" in res.message
+
+
+def test_finite_differences_end_an_iteration_that_has_begun():
+    res = npgm.minimize(lambda x: fun(x)[0], START, jac="2-point", tol=0.0, maxfun=10)
+    assert (res.nit, res.nfev, res.status) == (3, 12, Status.MAXFUN)  # START has two entries
 
 
 def test_callbacks_of_both_kinds_may_stop():

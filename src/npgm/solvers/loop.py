@@ -33,6 +33,7 @@ class Status(IntEnum):
     """No progress is possible in the dtype: f no longer falls, and ‖∇f‖ is what rounding leaves."""
     MAXITER = 1
     MAXTIME = 2
+    MAXFUN = 7
     DIVERGED = 3
     STUCK = 5
     """The steps, taken or tried, no longer change the point, whose gradient is larger than what rounding leaves."""
@@ -56,6 +57,7 @@ def minimize(
     maxiter: int = 10_000,
     tol: float = 1e-6,
     stationarity_tol: float = 0.0,
+    maxfun: int | None = None,
     maxtime: float | None = None,
     callback: Callback | None = None,
     history: bool = False,
@@ -83,7 +85,10 @@ def minimize(
             zero).
         stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
             method's own φ (½‖·‖² for a method without); 0 switches it off.
-        maxtime: stop after this many seconds; None for no limit.
+        maxfun: stop once ``fun`` was called so many times, for a batch with all runs at once; an iteration that has
+            begun is finished, and by finite differences takes as many calls as there are variables, or twice as many.
+            None for no limit.
+        maxtime: stop after this many seconds, as soon as the call of ``fun`` returns; None for no limit.
         callback: called once an iteration with ``intermediate_result=OptimizeResult(x, fun)`` if that is its only
             parameter, else with a copy of ``x``; it may raise StopIteration to stop.
         history: whether to record every iteration.
@@ -125,13 +130,14 @@ def minimize(
     maxiter = validate.count("maxiter", maxiter)
     tol = validate.nonnegative("tol", tol)
     stationarity_tol = validate.nonnegative("stationarity_tol", stationarity_tol)
+    calls = math.inf if maxfun is None else validate.count("maxfun", maxfun, least=1)
     deadline = math.inf if maxtime is None else validate.nonnegative("maxtime", maxtime)
     objective = Objective(fun, jac, args, x0, batch, box)
     solver = solver.flattened(objective.point_shape)
     call = as_callback(callback, objective)
     with np.errstate(all="ignore"):  # not in the calls of the user's functions
         loop = _Loop(objective, solver, tol, stationarity_tol, history)
-        loop.run(maxiter, deadline, call)
+        loop.run(maxiter, calls, deadline, call)
         return loop.result()
 
 
@@ -160,10 +166,12 @@ class _Loop:
         self.all_run = self.some_run = True
         self.history = Recorder(objective.xp, method, self.phi) if history else None
 
-    def run(self, maxiter: int, deadline: float, callback: Callable[[Array, Floats], None] | None) -> None:
+    def run(
+        self, maxiter: int, maxfun: float, deadline: float, callback: Callable[[Array, Floats], None] | None
+    ) -> None:
         """Iterate until no run goes on."""
         while True:
-            self._check(maxiter, deadline)
+            self._check(maxiter, maxfun, deadline)
             if callback is not None and self.k > 0:
                 try:
                     callback(self.iterate.x, self.iterate.f)
@@ -178,19 +186,20 @@ class _Loop:
                 self._end(Status.UNBOUNDED, unbounded(self.iterate))
             if failed is not None:
                 self._end(Status.DIVERGED, failed)
-            if due is not None and self.to_a_tolerance:
+            if due is not None and self.to_a_tolerance and self.objective.nfev < maxfun:
                 due &= self.running & (self.iterate.grad_norm > self.tol)
                 if due.any():
                     self._end(Status.ROUNDING, due & self.progress.exhausted())
                     self._end(Status.STUCK, due & self.progress.still())
 
-    def _check(self, maxiter: int, deadline: float) -> None:
+    def _check(self, maxiter: int, maxfun: float, deadline: float) -> None:
         """Record the present iterate, and end the runs that are done."""
         seconds = time.perf_counter() - self.start
         iterate = self.iterate
         if self.history is not None:
             self.history.append(iterate, seconds)
-        if iterate.least > self.tol and self.stationarity_tol == 0.0 and self.k < maxiter and seconds < deadline:
+        goes_on = self.k < maxiter and self.objective.nfev < maxfun and seconds < deadline
+        if goes_on and iterate.least > self.tol and self.stationarity_tol == 0.0:
             return  # the usual case
         converged = iterate.grad_norm <= self.tol
         if self.stationarity_tol > 0.0:
@@ -198,6 +207,8 @@ class _Loop:
         self._end(Status.CONVERGED, converged)
         if self.k >= maxiter:
             self._end(Status.MAXITER)
+        elif self.objective.nfev >= maxfun:
+            self._end(Status.MAXFUN)
         elif seconds >= deadline:
             self._end(Status.MAXTIME)
 
@@ -242,14 +253,15 @@ class _Loop:
 
     def _messages(self) -> list[str]:
         method, objective, progress = self.method, self.objective, self.progress
-        unended = np.isin(self.status, [Status.MAXITER, Status.MAXTIME])
+        unended = np.isin(self.status, [Status.MAXITER, Status.MAXFUN, Status.MAXTIME])
         diverged, stuck = self.status == Status.DIVERGED, self.status == Status.STUCK
         resting = progress.resting(self.nit) & unended
         cycling = resting & progress.moving()
         in_vain = diverged | stuck | resting | (unended & (progress.nit == 0) & (self.nit > 0))
-        at_start = Probe(method, objective, objective.x0) if in_vain.any() else None
+        calls_left = not (self.status == Status.MAXFUN).any()
+        at_start = Probe(method, objective, objective.x0) if calls_left and in_vain.any() else None
         advised = method.fixed_lr is not None
-        here = Probe(method, objective, self.iterate.x) if advised and cycling.any() else None
+        here = Probe(method, objective, self.iterate.x) if calls_left and advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
         for i in np.flatnonzero(objective.projected).tolist():
             messages[i] += " x0 was outside of the bounds, and was projected onto them."
@@ -285,6 +297,8 @@ class _Loop:
                 )
             case Status.MAXITER:
                 return f"Maximum number of iterations, {self.k}, was reached."
+            case Status.MAXFUN:
+                return f"Maximum number of evaluations was reached: fun was called {self.objective.nfev} times."
             case Status.MAXTIME:
                 return f"The time limit was reached at iteration {self.nit[run]}."
             case Status.STUCK:

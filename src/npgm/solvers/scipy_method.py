@@ -18,7 +18,7 @@ from npgm.solvers.loop import Status, minimize
 from npgm.solvers.method import registry
 from npgm.solvers.objective import NotFiniteError
 
-_COMMON = ("maxiter", "tol", "stationarity_tol", "maxtime", "history")
+_COMMON = ("maxiter", "tol", "stationarity_tol", "maxfun", "maxtime", "history")
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,10 @@ class ScipyMethod:
             )
         known = {name: value for name, value in options.items() if name in accepted}
         known |= {"jac": _at_a_copy(jac), "method": self.key, "callback": callback, "bounds": bounds}
-        if not isinstance(known.get("maxiter", 0), int):  # SciPy's methods accept any number, and None for the default
-            maxiter = known.pop("maxiter")
-            known |= {} if maxiter is None else {"maxiter": int(min(maxiter, sys.maxsize))}
+        for name in ("maxiter", "maxfun"):
+            if not isinstance(known.get(name, 0), int):  # SciPy's methods accept any number, and None for the default
+                limit = known.pop(name)
+                known |= {} if limit is None else {name: int(min(limit, sys.maxsize))}
         try:
             result = minimize(_at_a_copy(fun), x0, args, **known)
         except NotFiniteError as error:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import torch
 
 import commands
 import processes
 from npgm import _native
 from npgm.lab import bench
+from npgm.lab.bench import pinn
 
 TINY = {
     "accumulate": "--rounds 2 --batch 2",
@@ -19,6 +21,7 @@ TINY = {
     "kernel-accuracy": "--every 40000003",
     "lr-find": "--seeds 1 --steps 1 --exponents 0 1",
     "native-loops": "--seconds 0 --size 1000",
+    "pinn": "--seeds 1 --evaluations 3",
     "quadratic": "--limit 200",
     "solver": "--rounds 2 --sizes 2",
     "sparsity": "--seeds 1 --steps 2",
@@ -48,3 +51,14 @@ def test_each_prints_numbers(name, tmp_path):
     printed = (tmp_path / "output").read_text()
     assert process.exitcode == 0, printed
     assert any(sign.isdigit() for sign in printed)
+
+
+def test_networks_are_differentiated_as_by_autograd():
+    torch.manual_seed(0)
+    net = pinn.network()
+    points = torch.rand(3, 2, dtype=torch.float64)
+    value, first, second = pinn.derivatives(net, points)
+    torch.testing.assert_close(value, net(points))
+    for i, point in enumerate(points):
+        torch.testing.assert_close(first[:, i, 0], torch.func.jacrev(lambda x: net(x)[0])(point))
+        torch.testing.assert_close(second[:, i, 0], torch.func.hessian(lambda x: net(x)[0])(point).diagonal())

@@ -4,34 +4,90 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 
 import numpy as np
 import polars as pl
 import pytest
+from scipy import stats
 
 import npgm
 from npgm.lab import experiments
+from npgm.lab.data import DataError
 from npgm.lab.experiments import claims
-from npgm.lab.experiments.contest import contender
+from npgm.lab.experiments.contest import contender, data_profiles
 from npgm.lab.experiments.contest.contender import contend
 from npgm.lab.experiments.contest.experiment import ContestPreset
-from npgm.lab.experiments.contest.problems import SUITES, ContestProblem, suite
+from npgm.lab.experiments.contest.problems import OUTSIDE, SUITES, ContestProblem, likelihoods, suite
 from npgm.lab.experiments.spec import Claim
 
-PROBLEMS = [pytest.param(problem, id=f"{name}-{problem.name}") for name in SUITES for problem in suite(name)]
+OWN = [name for name in SUITES if name not in OUTSIDE]
+PROBLEMS = [pytest.param(problem, id=f"{name}-{problem.name}") for name in OWN for problem in suite(name)]
 QUADRATIC = ContestProblem("q", lambda x: (0.5 * float(x @ x), x.copy()), np.array([3.0, 4.0]))
 
 
 def test_suites():
-    assert [len(suite(name)) for name in SUITES[:2]] == [52, 23]
     assert len(suite("npgm.problems")) == len(npgm.problems.registry) + 2
-    for name in SUITES:
+    for name in OWN:
+        assert len(suite(name)) == SUITES[name]
         assert len({problem.name for problem in suite(name)}) == len(suite(name))
         assert max(problem.start.size for problem in suite(name)) <= 200
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
 def test_gradients_agree_with_differences(problem):
+    assert_gradient(problem)
+
+
+@pytest.mark.slow  # scikit-learn loads pandas
+def test_likelihoods_are_those_of_scipys_densities():
+    pytest.importorskip("sklearn")
+    problems = {problem.name: problem for problem in suite("likelihoods")}
+    assert len(problems) == SUITES["likelihoods"]
+    for problem in problems.values():
+        scale = 1e-3 if problem.name.endswith("diabetes") else 1e-5
+        assert_gradient(dataclasses.replace(problem, start=problem.start + scale))
+    from sklearn import datasets
+
+    X, y = datasets.load_diabetes(return_X_y=True)
+    mean = np.exp(0.01 * X.sum(axis=1) + 0.01)
+    x = np.full(11, 0.01)
+    assert problems["Poisson, diabetes"].fun(x)[0] == pytest.approx(-np.mean(stats.poisson.logpmf(y, mean)))
+    shape = np.exp(-0.3)
+    f, _ = problems["negative binomial, diabetes"].fun(np.append(x, 0.3))
+    assert f == pytest.approx(-np.mean(stats.nbinom.logpmf(y, shape, shape / (shape + mean))))
+
+
+def test_coxs_likelihood_by_its_definition():
+    X, times, seen = np.array([[1.0], [2.0], [0.5], [3.0]]), np.array([2.0, 1.0, 2.0, 3.0]), np.array([1, 0, 1, 1]) > 0
+    fun = likelihoods.cox(X, times, seen)
+    z = 0.7 * X[:, 0]
+    terms = [z[i] - np.log(sum(np.exp(z[j]) for j in range(4) if times[j] >= times[i])) for i in (0, 2, 3)]
+    assert fun(np.array([0.7]))[0] == pytest.approx(-np.mean(terms))
+    assert_gradient(ContestProblem("Cox", fun, np.array([0.7])))
+
+
+@pytest.mark.slow  # optimagic loads pandas and plotly
+@pytest.mark.parametrize("name", ["more-wild", "cartis-roberts"])
+def test_least_squares_begin_where_optimagic_says(name):
+    pytest.importorskip("optimagic")
+    from optimagic.benchmarking.get_benchmark_problems import get_benchmark_problems
+
+    given = get_benchmark_problems(name.replace("-", "_"))
+    assert len(suite(name)) == len(given) == SUITES[name]
+    for problem, there in zip(suite(name)[::9], list(given.values())[::9], strict=True):
+        assert problem.fun(problem.start)[0] == pytest.approx(there["start_criterion"], rel=1e-5)
+    assert_gradient(suite("more-wild")[6])
+
+
+def test_a_suite_says_which_package_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "optimagic.benchmarking.more_wild", None)
+    suite.cache_clear()
+    with pytest.raises(DataError, match="the suite 'more-wild' needs the package optimagic"):
+        suite("more-wild")
+
+
+def assert_gradient(problem):
     rng = np.random.default_rng(0)
     x = problem.start + 1e-2 * (np.abs(problem.start) + 0.1) * rng.standard_normal(problem.start.shape)
     f, grad = problem.fun(x)
@@ -48,7 +104,7 @@ def test_gradients_agree_with_differences(problem):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", SUITES)
+@pytest.mark.parametrize("name", OWN)
 def test_auto_solves_every_suite(name):
     records = [contend("auto", {}, problem, limit=10_000, trial=1, tol=1e-6) for problem in suite(name)]
     assert all(record.reached for record in records)
@@ -61,6 +117,7 @@ def test_auto_solves_every_suite(name):
         ("gdm", {"lr": 0.5}),
         ("scipy", {"name": "L-BFGS-B"}),
         ("scipy", {"name": "CG"}),
+        ("scipy", {"name": "BFGS"}),
     ],
 )
 def test_every_evaluation_is_counted(method, options):
@@ -136,7 +193,7 @@ def test_a_method_that_always_diverges_has_failed():
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("scipy", {"name": "BFGS"}, "unknown name 'BFGS'; accepted: CG, L-BFGS-B"),
+        ("scipy", {"name": "Powell"}, "unknown name 'Powell'; accepted: BFGS, CG, L-BFGS-B"),
         ("scipy", {}, "method 'scipy' has the option name, not none"),
         ("gdm", {}, "lr"),
         ("npgm", {"lr": 1.0, "scale": "tuned"}, "scale = 'tuned' needs lr = 'tuned'"),
@@ -156,7 +213,7 @@ def small(**changes):
 
 
 def test_specifications_are_checked():
-    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: held-out"):
+    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: cartis-roberts, held-out"):
         dataclasses.replace(small(), settings={"suite": ["third"]})
     with pytest.raises(ValueError, match="starts must be at most 52 for the suite 'tuned-on', not 53"):
         dataclasses.replace(small(), presets={"smoke": ContestPreset(starts=[53], evaluations=9, trial=9)})
@@ -171,8 +228,8 @@ def test_a_report_has_every_problem_and_what_was_lost(tmp_path):
     written = [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")]
     experiments.run(experiment, "smoke", tmp_path, jobs=1)
     assert [store.path(run).stat().st_mtime_ns for run in experiment.runs("smoke")] == written
-    markdown, _, picture = experiments.write_report(experiment, "smoke", store)
-    assert picture.name == "profiles.svg"
+    markdown, _, *pictures = experiments.write_report(experiment, "smoke", store)
+    assert [picture.name for picture in pictures] == ["profiles.svg", "data-profiles.svg"]
     text = markdown.read_text()
     for problem in suite("tuned-on")[:3]:
         assert f"| {problem.name} | 100 |" in text
@@ -209,3 +266,17 @@ def test_verdicts(ours, theirs, failure, near, ratio):
     assert verdict("no_failure", ours, theirs) == failure
     assert verdict("near_the_best", ours, theirs, factor=1.5, more=20, share=0.96) == near
     assert verdict("median_ratio", ours, theirs, most=1.5) == ratio
+    many = sum(count is not None for count in ours) >= sum(count is not None for count in theirs)
+    assert verdict("as_many", ours, theirs) == ("holds" if many else "does not hold")
+
+
+def test_evaluations_until_f_has_fallen_far_enough():
+    histories = {"a": [10.0, 5.0, 0.5, 0.0], "b": [10.0, 0.05, 0.04], "c": [10.0, 20.0]}
+    rows = [
+        {"method": method, "seed": 4, "k": k, "fun": f} for method, fs in histories.items() for k, f in enumerate(fs, 1)
+    ]
+    found = {tau: data_profiles.evaluations(pl.DataFrame(rows), tau) for tau in (1e-2, 1e-3)}
+    assert {tau: [costs[method][0] for method in "abc"] for tau, costs in found.items()} == {
+        1e-2: [4, 2, math.inf],
+        1e-3: [4, math.inf, math.inf],
+    }

@@ -60,3 +60,11 @@ def median_ratio(experiment: Experiment, claim: Claim, runs: pl.DataFrame, *, mo
     with np.errstate(invalid="ignore"):
         ratio = np.median(np.where(np.isinf(own) & np.isinf(other), 1.0, own / other))
     return Verdict.of(f"{ratio:.3g}", bool(ratio <= most))
+
+
+@register
+@each_setting("{starts} on which {target} is reached")
+def as_many(experiment: Experiment, claim: Claim, runs: pl.DataFrame) -> Verdict:
+    """The method reaches the tolerance on as many problems as another one, or more."""
+    own, other = (int(np.isfinite(counts(runs, label)).sum()) for label in (claim.method, str(claim.other)))
+    return Verdict.of(f"{own} against {other}", own >= other)

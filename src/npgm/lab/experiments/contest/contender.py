@@ -24,7 +24,7 @@ SCALES = (1.0, 0.1, 0.01)
 """The λ that are tried, as multiples of ‖∇f(x⁰)‖."""
 TRIALS = 20
 """The stepsizes that are tried at most for each λ, on the adaptive grid of the paper's own tuning."""
-SCIPY = ("CG", "L-BFGS-B")
+SCIPY = ("BFGS", "CG", "L-BFGS-B")
 
 
 @dataclass

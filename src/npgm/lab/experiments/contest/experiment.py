@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from npgm._common import validate
 from npgm.lab.experiments.contest.contender import SCALES, TRIALS, contend, formula
-from npgm.lab.experiments.contest.problems import SUITES, ContestProblem, suite
+from npgm.lab.experiments.contest.problems import OUTSIDE, SUITES, ContestProblem, suite
 from npgm.lab.experiments.spec import Experiment, MethodSpec, Preset, Quantity, Resources, Run, Setting
 
 
@@ -48,7 +48,8 @@ class ContestRun(Run):
     def identity(self) -> list[Any]:
         """All on which the run's numbers depend."""
         ends = [self.evaluations, self.trial, self.tol]
-        return [self.setting, self.problem.name, self.method.identity, *ends, SCALES, TRIALS]
+        problem = self.seed if self.setting["suite"] in OUTSIDE else self.problem.name
+        return [self.setting, problem, self.method.identity, *ends, SCALES, TRIALS]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,8 +74,8 @@ class ContestExperiment(Experiment):
         super().__post_init__()
         for preset in self.presets.values():
             for name, number in zip(self.settings["suite"], preset.starts, strict=True):
-                if number > len(suite(name)):
-                    raise ValueError(f"starts must be at most {len(suite(name))} for the suite {name!r}, not {number}")
+                if number > SUITES[name]:
+                    raise ValueError(f"starts must be at most {SUITES[name]} for the suite {name!r}, not {number}")
 
     def update(self, method: MethodSpec) -> str:
         """Return the step of a method as a formula."""

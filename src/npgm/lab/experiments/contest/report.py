@@ -10,6 +10,7 @@ import polars as pl
 
 from npgm._common.array import Floats
 from npgm.lab.experiments.claims.contest import counts, is_near
+from npgm.lab.experiments.contest import data_profiles
 from npgm.lab.experiments.contest.experiment import ContestExperiment
 from npgm.lab.experiments.contest.problems import suite
 from npgm.lab.experiments.kind_report import KindReport, Picture, Section
@@ -44,6 +45,7 @@ class ContestReport(KindReport):
         for name in done:
             words = (_COUNTED,) if name == done[-1] else ()
             yield Section(f"Evaluations: {name}", (_by_problem(experiment, name, at(summary, {"suite": name})), *words))
+        yield data_profiles.section(experiment, self.results.frame)
         yield Section("Tuning", (_tuning(experiment, self.results.frame),))
         yield Section("Problems with a function beside f", (_COMPOSITE,))
 

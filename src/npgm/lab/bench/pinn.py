@@ -1,0 +1,182 @@
+"""The loss of physics-informed networks after a number of evaluations, against torch's LBFGS and SciPy's BFGS.
+
+Three problems, full batch, in float64, each with a network of three hidden layers of 20 tanh units: Poisson's equation
+on a square; convection with speed 30, as in Krishnapriyan et al., Characterizing possible failure modes in
+physics-informed neural networks (2021); and Burgers' equation, as in Raissi, Perdikaris and Karniadakis,
+Physics-informed neural networks (2019). Prints the least loss that each method has seen, one column a seed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Annotated
+
+import numpy as np
+import scipy.optimize
+import torch
+from torch import Tensor
+from typer import Option
+
+import npgm.torch
+from npgm._common import validate
+from npgm._common.array import Floats
+from npgm.lab.bench._shared import Seeds
+
+Loss = Callable[[torch.nn.Sequential], Tensor]
+INSIDE, EDGE = 256, 64
+"""The numbers of points inside of the domain, and on each part of its edge."""
+
+
+def network() -> torch.nn.Sequential:
+    """Return a network of two inputs, three hidden layers of 20 tanh units, and one output, in float64."""
+    hidden = (layer for n in (2, 20, 20) for layer in (torch.nn.Linear(n, 20), torch.nn.Tanh()))
+    return torch.nn.Sequential(*hidden, torch.nn.Linear(20, 1)).double()
+
+
+class _SpentError(Exception):
+    """Ends a run whose evaluations are used up."""
+
+
+class _Run:
+    """A network and its loss, of which each evaluation is counted."""
+
+    def __init__(self, problem: Callable[[], Loss], seed: int, limit: int) -> None:
+        torch.manual_seed(seed)
+        self.net, self.loss = network(), problem()
+        self.limit, self.evaluations, self.least = limit, 0, math.inf
+
+    def __call__(self) -> Tensor:
+        if self.evaluations == self.limit:
+            raise _SpentError
+        self.evaluations += 1
+        loss = self.loss(self.net)
+        self.least = min(self.least, loss.item())
+        return loss
+
+
+def _auto(run: _Run) -> None:
+    npgm.torch.minimize(run.net, run, tol=0.0, maxiter=run.limit, maxfun=run.limit)
+
+
+def _torchs(run: _Run) -> None:
+    optimizer = torch.optim.LBFGS(
+        run.net.parameters(), max_iter=run.limit, max_eval=run.limit, history_size=100, tolerance_grad=0.0,
+        tolerance_change=0.0, line_search_fn="strong_wolfe",
+    )  # fmt: skip
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = run()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.item()
+
+    optimizer.step(closure)
+
+
+def _scipys(run: _Run) -> None:
+    parameters = list(run.net.parameters())
+
+    def fun(x: Floats) -> tuple[float, Floats]:
+        torch.nn.utils.vector_to_parameters(torch.from_numpy(x), parameters)
+        loss = run()
+        gradients = torch.autograd.grad(loss, parameters)
+        return loss.item(), torch.nn.utils.parameters_to_vector(gradients).numpy()
+
+    start = torch.nn.utils.parameters_to_vector(parameters).detach().numpy()
+    with np.errstate(all="ignore"):
+        scipy.optimize.minimize(fun, start, jac=True, method="BFGS", options={"gtol": 0.0, "maxiter": run.limit})
+
+
+METHODS = {"npgm.torch.minimize": _auto, "torch.optim.LBFGS": _torchs, "SciPy's BFGS": _scipys}
+
+
+def _points(number: int, low: tuple[float, float], high: tuple[float, float]) -> Tensor:
+    share = torch.rand(number, 2, dtype=torch.float64)
+    return torch.tensor(low) + share * (torch.tensor(high) - torch.tensor(low))
+
+
+def derivatives(net: torch.nn.Sequential, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the network's values, and its first and second derivatives in each coordinate, along the first axis.
+
+    They are carried through the layers, which takes a fraction of the time of differentiating twice.
+    """
+    value = points
+    first = torch.eye(points.shape[1], dtype=points.dtype)[:, None, :].expand(-1, *points.shape)
+    second = torch.zeros_like(first)
+    for layer in net:
+        if isinstance(layer, torch.nn.Linear):
+            value, first, second = layer(value), first @ layer.weight.T, second @ layer.weight.T
+        else:  # tanh
+            value = torch.tanh(value)
+            slope = 1.0 - value.square()
+            second = slope * (second - 2.0 * value * first.square())
+            first = slope * first
+    return value, first, second
+
+
+def poisson() -> Loss:
+    """Return the loss of -Δu = 2π² sin(πx) sin(πy) on the unit square, with u = 0 on its edge."""
+    inside = _points(INSIDE, (0.0, 0.0), (1.0, 1.0))
+    sides = [((0.0, 0.0), (1.0, 0.0)), ((0.0, 1.0), (1.0, 1.0)), ((0.0, 0.0), (0.0, 1.0)), ((1.0, 0.0), (1.0, 1.0))]
+    edge = torch.cat([_points(EDGE, *side) for side in sides])
+    force = 2.0 * math.pi**2 * torch.sin(math.pi * inside).prod(1, keepdim=True)
+
+    def loss(net: torch.nn.Sequential) -> Tensor:
+        residual = derivatives(net, inside)[2].sum(0) + force
+        return residual.square().mean() + net(edge).square().mean()
+
+    return loss
+
+
+def convection() -> Loss:
+    """Return the loss of u_t + 30 u_x = 0 for x in [0, 2π] and t in [0, 1], periodic, from u = sin(x)."""
+    inside = _points(INSIDE, (0.0, 0.0), (2.0 * math.pi, 1.0))
+    initial = _points(EDGE, (0.0, 0.0), (2.0 * math.pi, 0.0))
+    left = _points(EDGE, (0.0, 0.0), (0.0, 1.0))
+    right = left + torch.tensor([2.0 * math.pi, 0.0])
+
+    def loss(net: torch.nn.Sequential) -> Tensor:
+        _, (x, t), _ = derivatives(net, inside)
+        start = net(initial) - torch.sin(initial[:, :1])
+        return (t + 30.0 * x).square().mean() + start.square().mean() + (net(left) - net(right)).square().mean()
+
+    return loss
+
+
+def burgers() -> Loss:
+    """Return the loss of u_t + u u_x = 0.01/π u_xx for x in [-1, 1], t in [0, 1], from -sin(πx), 0 at the ends."""
+    inside = _points(INSIDE, (-1.0, 0.0), (1.0, 1.0))
+    initial = _points(EDGE, (-1.0, 0.0), (1.0, 0.0))
+    ends = torch.cat([_points(EDGE, (side, 0.0), (side, 1.0)) for side in (-1.0, 1.0)])
+
+    def loss(net: torch.nn.Sequential) -> Tensor:
+        u, (x, t), (xx, _) = derivatives(net, inside)
+        residual = t + u * x - 0.01 / math.pi * xx
+        start = net(initial) + torch.sin(math.pi * initial[:, :1])
+        return residual.square().mean() + start.square().mean() + net(ends).square().mean()
+
+    return loss
+
+
+PROBLEMS = {"poisson": poisson, "convection": convection, "burgers": burgers}
+NAMES = list(PROBLEMS)
+
+
+def run(
+    problems: Annotated[list[str], Option(help=f"{', '.join(PROBLEMS)}; repeatable.")] = NAMES,
+    evaluations: Annotated[int, Option(min=1, help="Evaluations of the loss and its gradient.")] = 1500,
+    seeds: Seeds = 3,
+) -> None:
+    """Print a line for each problem and method."""
+    chosen = {name: PROBLEMS[validate.choice("problem", name, PROBLEMS)] for name in problems}
+    for title, problem in chosen.items():
+        for name, method in METHODS.items():
+            print(f"{title:10}  {name:19}", end="", flush=True)
+            for seed in range(seeds):
+                one = _Run(problem, seed, evaluations)
+                with suppress(_SpentError):
+                    method(one)
+                print(f"  {one.least:.1e}", end="", flush=True)
+            print()
