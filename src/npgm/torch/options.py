@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
@@ -132,6 +134,12 @@ class Options:
         x ← x - γ λ m / (h*''(0) (1-β)). The numbers of clipping and SGD carry over then, the radius as ``scale``.""",
         default="paper",
     )
+    lr_multiple: float = _option(
+        validate.nonnegative,
+        """what multiplies ``lr`` in this group, as decoupled decay sees it, too. Schedulers do not change it, so that
+        ``lr`` itself can be the same in all groups.""",
+        default=1.0,
+    )
     momentum: float = _option(
         validate.fraction,
         """β in [0, 1), with the factor 1-β of Algorithm 1: a step has the length of one without momentum.""",
@@ -213,10 +221,17 @@ class Options:
         default=None,
     )
     matrix_form: str = _option(
-        _one_of("flatten", "stack"),
-        """how a spectral φ sees a parameter of more than two axes: as the matrix of its first axis and all others,
-        which for a convolution is (out, in · height · width), or as a ``"stack"`` of matrices in the last two.""",
+        _one_of("flatten", "transpose", "stack"),
+        """how a spectral φ sees a parameter of two axes or more: as the matrix of its first axis and all others,
+        which for a convolution is (out, in · height · width), as that of its last axis and all others, ``"transpose"``,
+        or as a ``"stack"`` of matrices in the last two.""",
         default="flatten",
+    )
+    blocks: int = _option(
+        partial(validate.count, least=1),
+        """for a spectral φ, of how many matrices of one size, one above the other, the rows of a parameter are made, as
+        the gates of an LSTM are; each has singular values of its own, and λ is that of the parameter.""",
+        default=1,
     )
     adjust: str | None = _option(
         _adjustment,
@@ -276,9 +291,9 @@ class Options:
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
         scope = self.scope or _default_scope(lift)
-        multiple = 1.0
+        like_sgd = 1.0
         if self.lr_like == "sgd":
-            multiple = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
+            like_sgd = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -289,7 +304,7 @@ class Options:
             scale=phi.scale,
             momentum=self.momentum,
             coupled_decay=0.0 if self.decoupled_weight_decay else self.weight_decay,
-            decoupled_decay=self.weight_decay / multiple if self.decoupled_weight_decay else 0.0,  # times `rate`
+            decoupled_decay=self.weight_decay / like_sgd if self.decoupled_weight_decay else 0.0,  # times `rate`
             maximize=self.maximize,
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
@@ -301,7 +316,7 @@ class Options:
             "gradient_rule": rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
             "tries_fused": fused,
             "native": native,
-            "multiple": multiple,
+            "multiple": self.lr_multiple * like_sgd,
             "automatic": automatic,
             "scope": scope,
         }
@@ -334,6 +349,7 @@ class Choices(TypedDict, total=False):
     """The keyword arguments of every optimizer, as type checkers and editors see them."""
 
     lr_like: Literal["paper", "sgd"]
+    lr_multiple: float
     relative_scale: float
     scale_decay: float
     decoupled_weight_decay: bool
@@ -353,7 +369,8 @@ class Choices(TypedDict, total=False):
 class SpectralChoices(Choices, total=False):
     """Those of an optimizer whose φ is spectral."""
 
-    matrix_form: Literal["flatten", "stack"]
+    matrix_form: Literal["flatten", "transpose", "stack"]
+    blocks: int
     adjust: Literal["aspect", "rms"] | None
     nesterov: bool
     product_dtype: torch.dtype | None
@@ -439,6 +456,14 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["lr_like"] == "sgd":
         optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
+
+
+def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
+    """Return the rows and columns of what a spectral φ sees as one matrix, blocks together; a vector is one column."""
+    if matrix_form == "stack" and len(shape) > 1:
+        return shape[-2], shape[-1]
+    rows = shape[-1 if matrix_form == "transpose" else 0] if shape else 1
+    return rows, math.prod(shape) // max(1, rows)
 
 
 def scope_of(group: dict[str, Any]) -> str:

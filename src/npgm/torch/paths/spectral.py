@@ -14,7 +14,7 @@ from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
 from npgm.torch.options import Rule
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import as_matrix, masked
+from npgm.torch.paths.single import as_matrices, masked, of_matrices
 from npgm.torch.spectral import precondition
 
 
@@ -72,11 +72,11 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
 
 def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
-    views = [as_matrix(y, options.matrix_form) for y in ys]
+    views = [as_matrices(y, options) for y in ys]
     us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
-    return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
+    return [of_matrices(u, y, options) for u, y in zip(us, ys, strict=True)]
 
 
 def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:

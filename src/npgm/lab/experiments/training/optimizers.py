@@ -48,19 +48,20 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
     Args:
         name: a name of `registry`.
         parameters: by their names in the network.
-        arguments: what the optimizer takes, and two of every optimizer. ``clip`` is the radius of
-            `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest`` is the ``method`` and the
-            arguments of a second optimizer, for all parameters but the hidden matrices, to which the first one is left
-            then; its ``lr`` is that of the first by default.
+        arguments: what the optimizer takes, but ``blocks`` by the names of layers, and two of every optimizer.
+            ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest``
+            is the ``method`` and the arguments of a second optimizer, for all parameters but the hidden matrices, to
+            which the first one is left then; its ``lr`` is that of the first by default.
 
     Raises:
         TypeError, ValueError: if the name or an option is not accepted.
     """
     arguments = dict(arguments)
-    clip, rest = arguments.pop("clip", None), arguments.pop("rest", None)
+    clip, rest, blocks = (arguments.pop(key, None) for key in ("clip", "rest", "blocks"))
     entry = registry[validate.choice("method", name, registry)]
     own = {key: value for key, value in parameters.items() if rest is None or _is_hidden_matrix(key, value)}
-    built = [entry.build(list(own.values()), **arguments)]
+    groups = [{"params": list(own.values())}] if blocks is None else _by_blocks(own, blocks)
+    built = [entry.build(groups, **arguments)]
     if rest is not None:
         if not isinstance(rest, Mapping) or "method" not in rest:
             raise TypeError(f"rest must be a table with a method, not {rest!r}")
@@ -88,6 +89,15 @@ def update(name: str, arguments: Mapping[str, Any]) -> str:
 
 def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return parameter.ndim == 2 and name.partition(".")[0] not in IN_AND_OUT
+
+
+def _by_blocks(parameters: Mapping[str, Tensor], blocks: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the parameters in groups of one number of blocks, which are those of matrices in layers of some names."""
+    groups: dict[int, list[Tensor]] = {}
+    for name, parameter in parameters.items():
+        layer = name.split(".")[-2] if parameter.ndim == 2 else ""
+        groups.setdefault(blocks.get(layer, 1), []).append(parameter)
+    return [{"params": members, "blocks": number} for number, members in groups.items()]
 
 
 def _clip(parameters: list[Tensor], radius: float, *_: Any) -> None:
