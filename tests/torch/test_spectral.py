@@ -356,7 +356,7 @@ def test_parameters_are_sorted_by_the_kind_of_their_module():
     assert names(hidden) == ["attention.out_proj.weight", "features.0.weight", "features.2.weight"]
     assert (names(attention), attention["blocks"]) == (["attention.in_proj_weight"], 3)
     assert (names(stacks), stacks["matrix_form"]) == (["experts"], "stack")
-    assert others["reference"] == "separable-cosh"
+    assert (others["reference"], others["scale"]) == ("separable-cosh", "auto")
     assert {"embedding.weight", "output.weight", "features.1.weight", "features.3.weight"} <= set(names(others))
     groups = [hidden, attention, stacks, others]
     assert sum(len(group["params"]) for group in groups) == len(list(net.parameters()))

@@ -22,8 +22,8 @@ _GATES = (
 """Of which weights of which layers torch stacks how many maps."""
 
 
-_REST = {"reference": "separable-log", "scale": "auto", "relative_scale": 1.0, "lr_multiple": 0.5}
-"""The options of what is not a matrix, by which a step has about the size of a matrix's with ``adjust="rms"``."""
+_REST = {"reference": "separable-log", "scale": "auto", "relative_scale": 1.0}
+"""The options of what is not a matrix, with which entries move by about a half of ``lr``."""
 
 
 def matrices(
@@ -47,8 +47,8 @@ def matrices(
     `torch.nn.MultiheadAttention`, and the gates of the layers and cells of LSTM and GRU. ``blocks`` says it of other
     layers.
 
-    What is not a matrix moves by ∇φ* of each entry, g/(λ + |g|), with λ the running root mean square of the entries of
-    each parameter, and by half of the ``lr`` (docs/spectral.md has what was measured).
+    What is not a matrix moves by g/(λ + |g|) in each entry, with λ the running root mean square of the entries of each
+    parameter; docs/spectral.md has what was measured.
 
     A warning names the parameters of more than one axis if none of them is of a layer that is known.
 
@@ -60,8 +60,8 @@ def matrices(
         blocks: of how many maps of equal size the outputs of a layer are made, by the layer, its name, or the name of a
             parameter: 3 for a layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 for
             what is not to be split.
-        **others: options of the group of what is not a matrix, in place of those above, such as
-            ``reference="separable-cosh"``, or an ``lr`` of its own, which is not halved.
+        **others: options of the group of what is not a matrix, such as ``reference="separable-cosh"`` in place of that
+            above, or ``lr_multiple=0.5`` for a half of the stepsize, whatever a scheduler makes of that.
 
     Returns:
         Groups of named parameters, empty ones left out: matrices, a group for each number of blocks; transposed ones,
@@ -118,7 +118,7 @@ def matrices(
     for name, parameter in named.items():
         if parameter.requires_grad:
             groups[kinds.get(id(parameter))].append((name, parameter))
-    rest = _REST | ({"lr_multiple": 1.0} if "lr" in others else {}) | others
+    rest = _REST | others
     return [{"params": of_kind, **(kind.options() if kind else rest)} for kind, of_kind in groups.items() if of_kind]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from npgm._common import optimizers
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
+from npgm.torch.options import rows_and_columns
 from npgm.torch.options import Rule
 from npgm.torch.paths import foreach
 from npgm.torch.paths.single import as_matrices, masked, of_matrices
@@ -83,8 +84,12 @@ def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
     moved = foreach.tracked(batch, ys, us)
     if moved is None or (adjust := batch.options.adjust) is None:
         return moved
-    views = [as_matrix(parameter, batch.options.matrix_form) for parameter in batch.full or batch.parameters]
-    made = [u / optimizers.adjustment(adjust, *view.shape[-2:]) for u, view in zip(moved[1], views, strict=True)]
+    options, parameters = batch.options, batch.full or batch.parameters
+    sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
+    made = [
+        u / optimizers.adjustment(adjust, rows // options.blocks, columns)
+        for u, (rows, columns) in zip(moved[1], sizes, strict=True)
+    ]
     return moved[0], torch.stack(made)
 
 

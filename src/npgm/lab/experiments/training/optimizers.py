@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from npgm._common import validate
-from npgm.torch import NPGM
+from npgm.torch import NPGM, SpectralGD
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Entry:
 
 registry = {
     "npgm": Entry(NPGM, "m ← β m + (1−β) ∇φ*(g); x ← x − γ m"),
+    "spectral": Entry(SpectralGD, "m ← β m + (1−β) g; x ← x − γ ∇φ*(β m + (1−β) g), φ spectral"),
     "sgd": Entry(torch.optim.SGD, "m ← β m + (1−d) g; x ← x − γ m, with d the dampening, 0 by default"),
     "adam": Entry(torch.optim.Adam, "Adam (Kingma and Ba, 2015)"),
     "adamw": Entry(torch.optim.AdamW, "AdamW (Loshchilov and Hutter, 2019)"),
@@ -75,8 +76,9 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
 
 
 def update(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the step of an optimizer with some arguments as a formula; raises as `build` does."""
-    build(name, {"matrix": torch.zeros(1, 1), "bias": torch.zeros(1)}, arguments)
+    """Return the step of an optimizer with some arguments as a formula; raises as `build` does, but for layers."""
+    layers = arguments.get("blocks", {})
+    build(name, {name: torch.zeros(number, 1) for name, number in {"matrix": 1, **layers}.items()}, arguments)
     formula = registry[name].update
     if arguments.get("momentum_order") == "before":
         formula = "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
@@ -92,10 +94,12 @@ def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
 
 
 def _by_blocks(parameters: Mapping[str, Tensor], blocks: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the parameters in groups of one number of blocks, which are those of matrices in layers of some names."""
+    """Return the parameters in groups of one number of blocks, by the names of the layers that they are weights of."""
     groups: dict[int, list[Tensor]] = {}
-    for name, parameter in parameters.items():
-        layer = name.split(".")[-2] if parameter.ndim == 2 else ""
+    layers = [name.removesuffix(".weight").rpartition(".")[-1] for name in parameters]
+    if unknown := blocks.keys() - set(layers):
+        raise ValueError(f"blocks must name layers of the network with matrices, which {min(unknown)!r} is not")
+    for layer, parameter in zip(layers, parameters.values(), strict=True):
         groups.setdefault(blocks.get(layer, 1), []).append(parameter)
     return [{"params": members, "blocks": number} for number, members in groups.items()]
 
