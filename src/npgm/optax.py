@@ -70,6 +70,7 @@ def scale_by_preconditioner(
     relative_scale: jax.typing.ArrayLike = 1.0,
     scale_decay: jax.typing.ArrayLike = 0.99,
     adjust: str | None = None,
+    blocks: int | None = None,
     track: bool = False,
 ) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
@@ -93,6 +94,9 @@ def scale_by_preconditioner(
         scale_decay: ρ in [0, 1), the decay of that running mean.
         adjust: of a spectral φ, what multiplies ∇φ* of a matrix, whose last axis is the output's, as in flax:
             ``"aspect"``, √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
+        blocks: of a spectral φ, of how many matrices of one size, side by side along the outputs, each leaf is made, as
+            queries, keys and values from one layer are; None is 1. Say which leaves by `optax.partition`, and to
+            `optax.inject_hyperparams` that it is static.
         track: whether the state is a `TrackedState`.
 
     Returns:
@@ -117,6 +121,10 @@ def scale_by_preconditioner(
         if not isinstance(phi, Spectral):
             raise ValueError(f"adjust is for spectral reference functions, not {phi!r}")
         validate.choice("adjust", adjust, optimizers.ADJUSTMENTS)
+    if blocks is not None:
+        if not isinstance(phi, Spectral):
+            raise ValueError(f"blocks is for spectral reference functions, not {phi!r}")
+        blocks = validate.count("blocks", blocks, least=1)
     known = phi.scale if fixed is None else fixed
     if isinstance(fixed, float):
         phi, fixed = phi.with_scale(fixed), None
@@ -134,6 +142,9 @@ def scale_by_preconditioner(
         del params, extra
         leaves, structure = jax.tree.flatten(updates)
         leaves = [_real(leaf) for leaf in leaves]
+        shapes = [leaf.shape for leaf in leaves]
+        if blocks is not None:
+            leaves = [_in_blocks(leaf, blocks) for leaf in leaves]
         vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
         scales = [fixed] * len(vectors)
         inner = state[0] if track else state  # perhaps restored as a list
@@ -148,6 +159,8 @@ def scale_by_preconditioner(
             state = inner
         if adjust is not None:
             new = [u * jnp.asarray(_adjustment(adjust, u.shape), u.dtype) for u in new]
+        if blocks is not None:
+            new = [jnp.moveaxis(u, -3, -2).reshape(shape) for u, shape in zip(new, shapes, strict=True)]
         return jax.tree.unflatten(structure, new), state
 
     return optax.GradientTransformationExtraArgs(init, update)
@@ -220,6 +233,7 @@ def npgm(
     limit: jax.typing.ArrayLike | None = None,
     nesterov: bool = False,
     adjust: str | None = None,
+    blocks: int | None = None,
     track: bool = False,
     prox: Any = None,
 ) -> optax.GradientTransformationExtraArgs:
@@ -248,6 +262,7 @@ def npgm(
             ``scope``.
         nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
             that it averages.
+        adjust, blocks: see `scale_by_preconditioner`.
         adjust, track: see `scale_by_preconditioner`.
         prox: g, a function of `npgm.proximal` that is added to the loss, of each leaf: after a step to y it takes the
             parameters to argmin g + γ φ((· - y)/γ), where those of one isotropic φ are one point. Or a tree of such
@@ -280,6 +295,7 @@ def npgm(
         relative_scale=relative_scale,
         scale_decay=scale_decay,
         adjust=adjust,
+        blocks=blocks,
         track=track,
     )
     parts = [preconditioner]
@@ -386,6 +402,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
         limit: jax.typing.ArrayLike | None = None,
         nesterov: bool = False,
         adjust: str | None = None,
+        blocks: int | None = None,
         track: bool = False,
         prox: Any = None,
     ) -> optax.GradientTransformationExtraArgs:
@@ -406,6 +423,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
             limit=limit,
             nesterov=nesterov,
             adjust=adjust,
+            blocks=blocks,
             track=track,
             prox=prox,
         )
@@ -483,6 +501,14 @@ def _terms(phi: Reference, leaf: Array) -> int:
 def _adjustment(adjust: str, shape: tuple[int, ...]) -> float:
     inputs, outputs = (1, 1, *shape)[-2:]  # a vector has one input, as the column that it is in npgm.torch
     return optimizers.adjustment(adjust, outputs, inputs)
+
+
+def _in_blocks(leaf: Array, blocks: int) -> Array:
+    """Return the matrices side by side of which a leaf is made, one after another, as a batch."""
+    leaf = jnp.atleast_2d(leaf)  # a vector has one input
+    if leaf.shape[-1] % blocks:
+        raise ValueError(f"a leaf has {leaf.shape[-1]} outputs, which cannot be {blocks} blocks of one size")
+    return jnp.moveaxis(leaf.reshape(*leaf.shape[:-1], blocks, leaf.shape[-1] // blocks), -2, -3)
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:

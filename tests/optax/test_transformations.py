@@ -160,10 +160,12 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     {"scale": "auto", "relative_scale": 0.3, "scale_decay": 0.0, "adjust": "rms", "momentum_order": "before"},
     {"scale": 0.5, "adjust": "aspect", "nesterov": True, "momentum_order": "after"},
     {"scale": "auto", "nesterov": True, "momentum_order": "before"},
+    {"scale": "auto", "relative_scale": 0.1, "scale_decay": 0.0, "adjust": "rms", "blocks": 2},
+    {"scale": 0.5, "adjust": "aspect", "blocks": 2},
 ], ids=str)  # fmt: skip
 def test_spectral_options_are_those_of_torch(options):
     rng = np.random.default_rng(0)
-    starts = [rng.standard_normal(shape) for shape in [(2, 3, 5), (4,), (7, 2)]]
+    starts = [rng.standard_normal(shape) for shape in [(2, 3, 4), (4,), (7, 2)]]
     params = [jnp.asarray(x) for x in starts]
     # the last axis is the output's here and the first one there
     parameters = [torch.nn.Parameter(torch.tensor(x).mT if x.ndim > 1 else torch.tensor(x)) for x in starts]
@@ -318,6 +320,8 @@ def test_differentiates_at_zero():
         (lambda: make(0.1, 1.0), ValueError, "momentum must lie in"),
         (lambda: make(0.1, weight_decay=-1), ValueError, "weight_decay must be nonnegative"),
         (lambda: make(0.1, adjust="rms"), ValueError, "adjust is for spectral reference functions"),
+        (lambda: make(0.1, blocks=2), ValueError, "blocks is for spectral reference functions"),
+        (lambda: make(0.1, reference="spectral-sqrt", blocks=0), ValueError, "blocks must be at least 1"),
         (lambda: make(0.1, 0.9, nesterov=True), ValueError, "nesterov is for spectral reference functions"),
         (lambda: make(0.1, reference="spectral-sqrt", nesterov=True), ValueError, "nesterov needs momentum"),
         (lambda: make(0.1, reference="spectral-sqrt", adjust="muon"), ValueError, "unknown adjust 'muon'"),

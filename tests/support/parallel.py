@@ -35,8 +35,8 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner = nn.Linear(FEATURES, 8)
-        self.outer = nn.Linear(8, 3)
+        self.inner = nn.Linear(FEATURES, 12)
+        self.outer = nn.Linear(12, 3)
         self.norm = nn.LayerNorm(3)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -103,6 +103,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "scale": "auto",
         "scale_decay": 0.0,
         "relative_scale": 0.1,
+        "blocks": 3,
     },
     "auto": {"scale": "auto"},
     "auto-before": {"scale": "auto", "scope": "tensor", "momentum_order": "before", "foreach": True},

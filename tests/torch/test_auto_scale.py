@@ -87,15 +87,14 @@ def test_spectral_is_the_definition(kernel, order):
 def test_a_stack_is_one_vector_of_all_its_singular_values():
     parameter = torch.zeros(4, 2, 3, dtype=torch.float64, requires_grad=True)
     y = np.random.default_rng(0).standard_normal((4, 2, 3))
-    step(SpectralGD([parameter], 1.0, scale="auto", matrix_form="stack"), [parameter], [y])
+    step(NPGM([parameter], 1.0, 0.0, "spectral-sqrt", scale="auto", matrix_form="stack"), [parameter], [y])
     phi = npgm.Spectral(npgm.Sqrt(), np.linalg.norm(y) / np.sqrt(8))
     np.testing.assert_allclose(-parameter.detach().numpy(), phi.precondition(y), rtol=1e-12)
 
 
 def test_what_nesterov_looks_at_is_what_is_measured():
     parameter = torch.zeros(2, 3, dtype=torch.float64, requires_grad=True)
-    options = {"scale": "auto", "momentum_order": "before", "nesterov": True, "scale_decay": 0.0}
-    optimizer = SpectralGD([parameter], 1.0, 0.9, **options)
+    optimizer = SpectralGD([parameter], 1.0, 0.9, relative_scale=1.0, scale_decay=0.0, adjust=None)
     rng, mean = np.random.default_rng(0), 0.0
     for _ in range(3):
         g, before = rng.standard_normal((2, 3)), parameter.detach().clone().numpy()

@@ -74,7 +74,7 @@ def test_a_float_learning_rate_compiles_twice():
         (SHGD, {"foreach": True, "decoupled_weight_decay": True}),
         (IHGD, {"fused": True, "momentum_order": "before"}),
         (SHGD, {"fused": True, "lr_like": "sgd", "decoupled_weight_decay": True}),
-        (SpectralGD, {}),
+        (SpectralGD, {"scale": 0.5, "matrix_form": "transpose", "blocks": 2}),
     ],
     ids=str,
 )

@@ -136,7 +136,7 @@ def test_a_limit_is_a_number_beyond_one(limit):
 
 def test_limit_refuses_what_it_cannot_do():
     with pytest.raises(ValueError, match="limit and differentiable"):
-        SpectralGD([torch.ones(2, 2)], 0.1, limit=10.0, differentiable=True)
+        NPGM([torch.ones(2, 2)], 0.1, limit=10.0, differentiable=True)
     with pytest.raises(ValueError, match=r"scope='group' has no effect with separable-log.*a limit"):
         SNGD([torch.ones(2)], 0.1, scope="group")
 

@@ -145,10 +145,36 @@ def test_signatures_are_the_table_of_options(make):
     """Whose keyword arguments type checkers see as a TypedDict."""
     parameters = inspect.signature(make).parameters
     hidden = set() if make in (NPGM,) else {"reference", "kernel_parameters"}
-    hidden |= set() if make in (NPGM, SpectralGD) else {"matrix_form", "adjust", "nesterov", "product_dtype"}
+    spectral = {"matrix_form", "blocks", "adjust", "nesterov", "product_dtype"}
+    hidden |= set() if make in (NPGM, SpectralGD) else spectral
     assert parameters.keys() == {"params", *NAMES} - hidden
-    for name, default in defaults().items():
+    training = {"momentum": 0.95, "momentum_order": "before", "nesterov": True, "adjust": "rms"}
+    training |= {"scale": "auto", "relative_scale": 0.03}
+    for name, default in (defaults() | (training if make is SpectralGD else {})).items():
         if name in parameters:
             assert parameters[name].default == default
     with pytest.raises(TypeError, match=rf"^{make.__name__}\.__init__\(\) missing 1 required .*'lr'"):
         make([torch.ones(1)])
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    {"foreach": False},
+    {"foreach": True, "lr_like": "sgd"},
+    {"reference": "separable-cosh", "lr": torch.tensor(0.2)},
+    {"reference": "spectral-sqrt", "momentum_order": "before"},
+], ids=str)  # fmt: skip
+def test_a_multiple_of_the_stepsize_is_another_stepsize(options):
+    """To the decay as well, and under a schedule that sets the same stepsize in all groups."""
+    options = {"lr": 0.2, "momentum": 0.9, "weight_decay": 0.1, "decoupled_weight_decay": True} | options
+    start, moved = torch.randn(4, 3, generator=torch.Generator().manual_seed(0)), []
+    for factor in (1.0, 0.25):
+        p = torch.nn.Parameter(start.clone())
+        optimizer = NPGM([{"params": [p], "lr_multiple": 0.25 / factor}], **options | {"lr": options["lr"] * factor})
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 2.0 * factor, total_steps=5, cycle_momentum=False)
+        for _ in range(4):
+            p.grad = p.detach() ** 3
+            optimizer.step()
+            schedule.step()
+        moved.append(p.detach())
+    torch.testing.assert_close(*moved)

@@ -16,6 +16,7 @@ import npgm
 import remez
 from npgm.torch import NPGM, SpectralGD, matrices
 from npgm.torch.spectral import by_products, minimax, precondition
+from pages import ROOT, blocks
 
 KERNELS = [npgm.Sqrt(), npgm.Cosh(), npgm.Log(), npgm.LogSquare(), npgm.Artanh(), npgm.Root(4.0)]
 
@@ -219,7 +220,7 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
     xs = [rng.standard_normal(shape) for shape in SHAPES]
     params = [nn.Parameter(torch.tensor(x, dtype=dtype)) for x in xs]
     given = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "scale": 0.5} | options
-    make = SpectralGD if kernel == "sqrt" else partial(NPGM, reference="spectral-cosh")
+    make = partial(NPGM, reference=f"spectral-{kernel}")
     optimizer = make(params, **given)
     ms = [np.zeros_like(x) for x in xs]
     beta, before, form = given["momentum"], options.get("momentum_order") == "before", options.get("matrix_form")
@@ -252,15 +253,61 @@ def test_trajectory_is_the_definition(kernel, options, dtype):
         np.testing.assert_allclose(p.detach().numpy(), x, rtol=tolerance, atol=tolerance)
 
 
+def in_blocks(x, form, number):
+    """The matrices, views of an array, that its rows are made of."""
+    if form != "stack":
+        x = (np.moveaxis(x, -1, 0) if form == "transpose" else x).reshape(1, -1, x.size // x.shape[0 if form == "flatten" else -1])  # fmt: skip
+    return [block for one in x for block in np.split(one, number)]
+
+
+@pytest.mark.parametrize("form", ["flatten", "transpose", "stack"])
+@pytest.mark.parametrize("options", [
+    {"scale": "auto", "relative_scale": 0.3, "scale_decay": 0.0, "nesterov": True, "momentum_order": "before"},
+    {"scale": 0.5, "adjust": "rms", "momentum_order": "after"},
+    {"scale": 0.5, "adjust": "aspect", "momentum_order": "before", "differentiable": True},
+], ids=str)  # fmt: skip
+def test_blocks_are_matrices_by_themselves(form, options):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, 6, 3) if form == "stack" else (6, 2, 3))
+    x = np.ascontiguousarray(np.moveaxis(x, 0, -1)) if form == "transpose" else x
+    parameter = torch.tensor(x)
+    optimizer = NPGM([parameter], 0.1, 0.9, "spectral-sqrt", matrix_form=form, blocks=3, **options)
+    y = rng.standard_normal(x.shape)
+    parameter.grad = torch.tensor(y)
+    optimizer.step()
+
+    m = 0.1 * y if options["momentum_order"] == "before" else y
+    y = 0.1 * y + 0.9 * m if "nesterov" in options else m
+    values = np.linalg.svd(in_blocks(y, form, 3), compute_uv=False)
+    scale = 0.3 * np.sqrt(np.mean(values**2)) if options["scale"] == "auto" else 0.5
+    us = []
+    for block in in_blocks(y, form, 3):
+        rows, columns = block.shape
+        a = {"rms": 0.2 * max(rows, columns) ** 0.5, "aspect": max(1, rows / columns) ** 0.5, None: 1.0}
+        us.append(a[options.get("adjust")] * npgm.reference("spectral-sqrt", scale=scale).precondition(block))
+    moved = in_blocks(x - parameter.detach().numpy(), form, 3)
+    length = 0.01 if options["momentum_order"] == "after" else 0.1
+    np.testing.assert_allclose(moved, length * np.array(us), rtol=1e-9, atol=1e-12)
+
+
+def test_rows_that_are_no_blocks_are_refused():
+    parameter = nn.Parameter(torch.ones(4, 3))
+    parameter.grad = torch.ones(4, 3)
+    with pytest.raises(RuntimeError, match="parameter 0 of group 0 has 4 rows, which cannot be 3 blocks of one size"):
+        SpectralGD([parameter], lr=0.1, blocks=3).step()
+    with pytest.raises(ValueError, match="blocks must be at least 1, not 0"):
+        SpectralGD([parameter], lr=0.1, blocks=0)
+
+
 def test_state_is_saved_and_restored_as_plain_values():
     params = [nn.Parameter(matrix(4, 3).float())]
-    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nesterov=True, adjust="rms", **of_its_gradient(0.1))
+    optimizer = SpectralGD(params, lr=0.1, momentum=0.9, blocks=2, **of_its_gradient(0.1))
     params[0].grad = matrix(4, 3, seed=1).float()
     optimizer.step()
     other = SpectralGD([nn.Parameter(params[0].detach().clone())], lr=1.0, momentum=0.5, scale="auto")
     other.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     group = other.param_groups[0]
-    assert (group["reference"], group["adjust"], group["relative_scale"]) == ("spectral-sqrt", "rms", 0.1)
+    assert (group["reference"], group["adjust"], group["blocks"]) == ("spectral-sqrt", "rms", 2)
     for one in (optimizer, other):
         one.param_groups[0]["params"][0].grad = matrix(4, 3, seed=2).float()
         one.step()
@@ -305,13 +352,15 @@ def names(group):
 
 def test_parameters_are_sorted_by_the_kind_of_their_module():
     net = Net()
-    hidden, stacks, others = matrices(net, stacks=[net.experts], reference="separable-cosh")
-    assert names(hidden) == ["attention.in_proj_weight", "attention.out_proj.weight", "features.0.weight", "features.2.weight"]  # fmt: skip
+    hidden, attention, stacks, others = matrices(net, stacks=[net.experts], reference="separable-cosh")
+    assert names(hidden) == ["attention.out_proj.weight", "features.0.weight", "features.2.weight"]
+    assert (names(attention), attention["blocks"]) == (["attention.in_proj_weight"], 3)
     assert (names(stacks), stacks["matrix_form"]) == (["experts"], "stack")
-    assert others["reference"] == "separable-cosh"
+    assert (others["reference"], others["scale"]) == ("separable-cosh", "auto")
     assert {"embedding.weight", "output.weight", "features.1.weight", "features.3.weight"} <= set(names(others))
-    assert len(hidden["params"] + stacks["params"] + others["params"]) == len(list(net.parameters()))
-    SpectralGD([hidden, stacks, others], lr=0.1)
+    groups = [hidden, attention, stacks, others]
+    assert sum(len(group["params"]) for group in groups) == len(list(net.parameters()))
+    SpectralGD(groups, lr=0.1)
     assert "output.weight" in names(matrices(net, head=())[0])
     # the names do not matter: a head that is called like a hidden layer, and hidden ones that are called like a head
     twin = nn.ModuleDict({"lm_head": nn.Linear(4, 4), "embed": nn.Linear(4, 4), "hidden": nn.Linear(4, 4)})
@@ -346,12 +395,19 @@ def test_the_linear_layer_of_transformers_gpt2_is_found():
         matrices(nn.Sequential(Conv1D()))
     Conv1D.__module__ = "transformers.pytorch_utils"
     hidden, others = matrices(nn.Sequential(Conv1D()))
-    assert (names(hidden), names(others)) == (["0.weight"], ["0.bias"])
+    assert (names(hidden), hidden["matrix_form"], names(others)) == (["0.weight"], "transpose", ["0.bias"])
+    assert matrices(nn.Sequential(Conv1D()), blocks={"0": 5})[0]["blocks"] == 5  # 5 are its outputs
 
 
 def test_weights_of_recurrent_layers_and_bilinear_ones():
-    recurrent = parametrizations.weight_norm(nn.LSTM(1, 3), "weight_hh_l0")
-    assert names(matrices(recurrent)[0]) == ["weight_ih_l0", "parametrizations.weight_hh_l0.original1"]
+    recurrent = parametrizations.weight_norm(nn.LSTM(1, 3, proj_size=2), "weight_hh_l0")
+    plain, gates, _ = matrices(recurrent)
+    assert (names(plain), gates["blocks"]) == (["weight_hr_l0"], 4)
+    assert names(gates) == ["weight_ih_l0", "parametrizations.weight_hh_l0.original1"]
+    for layer, number in [(nn.GRU(1, 3), 3), (nn.GRUCell(1, 3), 3), (nn.LSTMCell(1, 3), 4)]:
+        assert matrices(layer)[0]["blocks"] == number
+        assert len(matrices(layer)[0]["params"]) == 2
+    assert "blocks" not in matrices(nn.RNN(1, 3))[0]
     assert names(matrices(nn.Bilinear(4, 2, 3))[0]) == ["weight"]
 
 
@@ -362,7 +418,7 @@ def test_a_step_is_traced_by_make_fx(mode, shape):
         p = p.clone()
         p.grad = gradient
         with torch.no_grad():
-            SpectralGD([p], 0.1, 0.9).step()
+            NPGM([p], 0.1, 0.9, "spectral-sqrt").step()
         return p
 
     traced = make_fx(moved, tracing_mode=mode)(torch.randn(shape), torch.randn(shape))
@@ -375,9 +431,34 @@ def test_tied_weights_are_an_embedding_wherever_they_are_used():
     net.output.weight = net.embedding.weight
     net.features[2] = nn.Linear(6, 10)
     net.features[2].weight = net.embedding.weight
-    hidden, others = matrices(net)
+    hidden, _, others = matrices(net)
     assert "features.2.weight" not in names(hidden)
     assert names(others).count("embedding.weight") == 1
+
+
+def test_blocks_are_said_by_layer_by_name_or_by_parameter():
+    net = nn.ModuleDict({name: nn.Linear(4, 6) for name in ("a", "b", "c", "d", "e")})
+    plain, two, three, _ = matrices(net, blocks={net["a"]: 3, "b": 2, "c.weight": 3})
+    assert [names(group) for group in (plain, two, three)] == [["d.weight"], ["b.weight"], ["a.weight", "c.weight"]]
+    assert (two["blocks"], three["blocks"]) == (2, 3)
+    attention = nn.MultiheadAttention(6, 2)
+    assert "blocks" not in matrices(attention, head=(), blocks={attention: 1})[0]
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ({"f": 3}, "must name layers or parameters of the model, which 'f' is not"),
+        ({nn.Linear(1, 1): 3}, "of the model, which Linear.* is not"),
+        ({"b": 3}, "that are matrices, which 'b' is not"),  # the head
+        ({"a": 4}, "the 6 outputs of a.weight cannot be 4 blocks of one size"),
+        ({"a": 0}, "blocks must be at least 1"),
+    ],
+    ids=str,
+)
+def test_blocks_that_are_none_are_refused(blocks, message):
+    with pytest.raises(ValueError, match=message):
+        matrices(nn.ModuleDict({"a": nn.Linear(4, 6), "b": nn.Linear(6, 6)}), blocks=blocks)
 
 
 def test_what_is_not_in_the_model_is_refused():
@@ -393,7 +474,7 @@ def test_convolutions_and_stacks_keep_any_dtype():
         for dtype in (torch.bfloat16, torch.float16, torch.float32, torch.float64):
             parameter = nn.Parameter(torch.zeros(shape, dtype=dtype))
             parameter.grad = torch.randn(shape, dtype=dtype)
-            SpectralGD([parameter], lr=1.0, scale=1e-6, matrix_form=form).step()
+            NPGM([parameter], lr=1.0, scale=1e-6, matrix_form=form, reference="spectral-sqrt").step()
             assert parameter.dtype == dtype
             moved = parameter.detach().double()
             moved = moved if form == "stack" else moved.flatten(1)
@@ -440,14 +521,14 @@ def test_complex_parameters_are_refused():
     parameter = nn.Parameter(torch.zeros(2, 2, dtype=torch.complex64))
     parameter.grad = torch.ones_like(parameter)
     with pytest.raises(RuntimeError, match="is complex, which a spectral reference function does not support"):
-        SpectralGD([parameter], lr=0.1).step()
+        NPGM([parameter], lr=0.1, reference="spectral-sqrt").step()
 
 
 def test_autograd_goes_through_a_differentiable_step():
     start = matrix(3, 4).requires_grad_()
     parameter = start.clone()
     parameter.grad = 2 * parameter
-    SpectralGD([parameter], lr=0.1, differentiable=True).step()
+    NPGM([parameter], lr=0.1, differentiable=True, reference="spectral-sqrt").step()
     (got,) = torch.autograd.grad(parameter.sum(), start)
     phi, y, ones = npgm.Spectral(npgm.Sqrt()), start.detach().numpy(), np.ones((3, 4))
     np.testing.assert_allclose(got.numpy(), ones - 0.2 * phi.conjugate_hvp(2 * y, ones), rtol=1e-10)
@@ -472,7 +553,7 @@ def test_a_state_with_the_option_relative_loads():
     steps = []
     for old in (False, True):
         parameter = nn.Parameter(torch.zeros(4, 6))
-        optimizer = SpectralGD([parameter], lr=0.1, **({} if old else of_its_gradient(0.1)))
+        optimizer = NPGM([parameter], 0.1, 0.0, "spectral-sqrt", **({} if old else of_its_gradient(0.1)))
         if old:
             state = optimizer.state_dict()
             state["param_groups"][0] |= {"relative": 0.1, "scope": "tensor"}
@@ -484,3 +565,21 @@ def test_a_state_with_the_option_relative_loads():
             optimizer.step()
         steps.append(parameter.detach())
     torch.testing.assert_close(*steps)
+
+
+@pytest.mark.slow
+def test_the_main_snippet_trains_as_well_as_adamw_tuned():
+    (snippet,) = (code for code in blocks(ROOT / "docs" / "spectral.md", "python") if "OneCycleLR" in code)
+    spectral = "npgm.torch.SpectralGD(npgm.torch.matrices(model), lr=0.02)"
+    assert spectral in snippet
+
+    def loss(optimizer, lr):
+        scope = {}
+        exec(snippet.replace(spectral, f"{optimizer}, lr={lr})").replace("max_lr=0.02", f"max_lr={lr}"), scope)
+        with torch.no_grad():
+            x = torch.randn(4096, 20)
+            return float((scope["model"](x) - x[:, :1] * x[:, 1:2] - x[:, 2:3]).square().mean())
+
+    others = [loss("torch.optim.AdamW(model.parameters()", 0.1 / 2**k) for k in range(7)]
+    assert loss("npgm.torch.SpectralGD(npgm.torch.matrices(model)", 0.02) <= 1.25 * min(others)
+    assert min(others) <= 0.1  # of a variance of 2

@@ -33,6 +33,7 @@ def inputs(device, dtype=None):
         "tensor scope": {"scope": "tensor", "momentum": 0.9},
         "skip": {"nonfinite": "skip", "momentum": 0.9},
         "float32 momentum": {"momentum": 0.9, "momentum_dtype": torch.float32},
+        "multiple": {"momentum": 0.9, "lr_multiple": 0.5},
     }
     return [database.OptimizerInput(None, DEFAULTS | values, desc) for desc, values in kwargs.items()]
 

@@ -14,17 +14,15 @@ from torch import Tensor
 from npgm.references import Spectral
 from npgm.torch import norms
 from npgm.torch.norms import Norm
-from npgm.torch.options import Options
+from npgm.torch.options import Options, rows_and_columns
 
 
 def terms(options: Options, parameter: Tensor) -> int:
     """Return how many entries or singular values of a parameter φ adds up, which is not isotropic."""
-    n, shape = parameter.numel(), parameter.shape
+    n = parameter.numel()
     if isinstance(options.phi, Spectral):
-        rows = shape[0] if shape else 1
-        return n // max(
-            1, *(shape[-2:] if options.matrix_form == "stack" and len(shape) > 1 else (rows, n // max(1, rows)))
-        )
+        rows, columns = rows_and_columns(parameter.shape, options.matrix_form)
+        return n // max(1, rows // options.blocks, columns)
     return 2 * n if parameter.is_complex() else n
 
 

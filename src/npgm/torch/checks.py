@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from npgm.torch import fused, norms, proximal, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
-from npgm.torch.options import checked_reference
+from npgm.torch.options import checked_reference, rows_and_columns
 from npgm.torch.paths import single
 
 
@@ -83,6 +83,10 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return None
     if group["reference"].startswith("spectral") and parameter.is_complex():
         return "is complex, which a spectral reference function does not support"
+    if (blocks := group["blocks"]) > 1:
+        rows, _ = rows_and_columns(parameter.shape, group["matrix_form"])
+        if rows % blocks:
+            return f"has {rows} rows, which cannot be {blocks} blocks of one size"
     if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
         return (
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
 """Of a group, the options by which it is known whether others are to be read."""
 
+_TRAINING = {"relative_scale": 0.03, "momentum_order": "before", "adjust": "rms", "nesterov": True}
+"""The options of `SpectralGD` that are not those of `NPGM`."""
+
 
 class NPGM(Optimizer):
     r"""Preconditioned gradients with momentum: m ← β m + (1-β) ∇φ*(∇f), x ← x - γ m, from m = 0.
@@ -433,24 +436,36 @@ class SNGD(NPGM):
 class SpectralGD(NPGM):
     """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
 
-    With momentum before the preconditioner and a small λ, its steps are like Muon's. They get shorter as the gradient
-    gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
+    By default it trains networks, with steps like Muon's for an ``lr`` of AdamW's size: momentum 0.95 before the
+    preconditioner and Nesterov's, which is off without momentum; λ a part κ = 0.03 of the running root mean square of
+    the singular values; ``adjust="rms"``. ``NPGM(..., reference="spectral-sqrt")`` is the method of the paper. Steps
+    get slower where the gradient gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
 
     Args:
         params: parameters, named parameters or parameter groups. A group may set each of the options below.
         {options}
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> optimizer = SpectralGD(npgm.torch.matrices(model), lr=0.02)
     """
 
     def __init__(
         self,
         params: ParamsT,
         lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
+        momentum: float = 0.95,
+        scale: float | Literal["auto"] = "auto",
         weight_decay: float = 0.0,
         **choices: Unpack[SpectralChoices],
     ) -> None:
-        super().__init__(params, lr, momentum, "spectral-sqrt", weight_decay, scale=scale, **choices)
+        usual: dict[str, Any] = dict(_TRAINING)
+        if momentum == 0:
+            del usual["nesterov"]
+        if scale != "auto":
+            del usual["relative_scale"]
+        given: dict[str, Any] = {**usual, **choices}
+        super().__init__(params, lr, momentum, "spectral-sqrt", weight_decay, scale=scale, **given)
 
 
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
@@ -465,11 +480,11 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
 
 
-def _describe(cls: type[NPGM], choices: type) -> None:
+def _describe(cls: type[NPGM], choices: type, **own_defaults: Any) -> None:
     """Name the options in the signature, with their defaults, in the place of ``**choices``, and in the docstring."""
     signature = inspect.signature(cls.__init__)
     own = [parameter for name, parameter in signature.parameters.items() if name != "choices"]
-    default, hints = options.defaults(), get_type_hints(choices)
+    default, hints = options.defaults() | own_defaults, get_type_hints(choices)
     named = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default[name], annotation=hints[name])
         for name in default
@@ -481,6 +496,6 @@ def _describe(cls: type[NPGM], choices: type) -> None:
 
 
 _describe(NPGM, AllChoices)
-_describe(SpectralGD, SpectralChoices)
+_describe(SpectralGD, SpectralChoices, **_TRAINING)
 for _class in (IHGD, SHGD, NGD, SNGD):
     _describe(_class, Choices)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import textwrap
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, dataclass, field, fields
+from functools import partial
 from typing import Any, Literal, NamedTuple, TypedDict
 
 import torch
@@ -139,6 +141,12 @@ class Options:
         A script with clipping and SGD then keeps its numbers, with the threshold as ``scale``.""",
         default="paper",
     )
+    lr_multiple: float = _option(
+        validate.nonnegative,
+        """what multiplies ``lr`` in this group, as decoupled decay sees it, too. Schedulers do not change it, so that
+        ``lr`` itself can be the same in all groups.""",
+        default=1.0,
+    )
     momentum: float = _option(
         validate.fraction,
         """β in [0, 1), the weight of the past in an average: a step is as long as one without momentum.""",
@@ -220,10 +228,17 @@ class Options:
         default=None,
     )
     matrix_form: str = _option(
-        _one_of("flatten", "stack"),
-        """how a parameter of more than two axes is a matrix. ``"flatten"``: its first axis by all others, for a
-        convolution (out, in · height · width). ``"stack"``: matrices in the last two axes.""",
+        _one_of("flatten", "transpose", "stack"),
+        """how a parameter of two axes or more is a matrix. ``"flatten"``: its first axis by all others, for a
+        convolution (out, in · height · width). ``"transpose"``: its last axis by all others. ``"stack"``: matrices in
+        the last two axes.""",
         default="flatten",
+    )
+    blocks: int = _option(
+        partial(validate.count, least=1),
+        """for a spectral φ, of how many matrices of one size, one above the other, the rows of a parameter are made, as
+        the gates of an LSTM are; each has singular values of its own, and λ is that of the parameter.""",
+        default=1,
     )
     adjust: str | None = _option(
         _adjustment,
@@ -288,9 +303,9 @@ class Options:
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
         scope = self.scope or _default_scope(lift)
-        multiple = 1.0
+        like_sgd = 1.0
         if self.lr_like == "sgd":
-            multiple = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
+            like_sgd = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -301,7 +316,7 @@ class Options:
             scale=phi.scale,
             momentum=self.momentum,
             coupled_decay=0.0 if self.decoupled_weight_decay else self.weight_decay,
-            decoupled_decay=self.weight_decay / multiple if self.decoupled_weight_decay else 0.0,  # times `rate`
+            decoupled_decay=self.weight_decay / like_sgd if self.decoupled_weight_decay else 0.0,  # times `rate`
             maximize=self.maximize,
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
@@ -313,7 +328,7 @@ class Options:
             "gradient_rule": rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
             "tries_fused": fused,
             "native": native,
-            "multiple": multiple,
+            "multiple": self.lr_multiple * like_sgd,
             "automatic": automatic,
             "scope": scope,
         }
@@ -346,6 +361,7 @@ class Choices(TypedDict, total=False):
     """The keyword arguments of every optimizer, as type checkers and editors see them."""
 
     lr_like: Literal["paper", "sgd"]
+    lr_multiple: float
     relative_scale: float
     scale_decay: float
     decoupled_weight_decay: bool
@@ -366,7 +382,8 @@ class Choices(TypedDict, total=False):
 class SpectralChoices(Choices, total=False):
     """Those of an optimizer whose φ is spectral."""
 
-    matrix_form: Literal["flatten", "stack"]
+    matrix_form: Literal["flatten", "transpose", "stack"]
+    blocks: int
     adjust: Literal["aspect", "rms"] | None
     nesterov: bool
     product_dtype: torch.dtype | None
@@ -458,6 +475,14 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["lr_like"] == "sgd":
         optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
+
+
+def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
+    """Return the rows and columns of what a spectral φ sees as one matrix, blocks together; a vector is one column."""
+    if matrix_form == "stack" and len(shape) > 1:
+        return shape[-2], shape[-1]
+    rows = shape[-1 if matrix_form == "transpose" else 0] if shape else 1
+    return rows, math.prod(shape) // max(1, rows)
 
 
 def scope_of(group: dict[str, Any]) -> str:

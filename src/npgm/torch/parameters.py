@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
+from npgm._common import validate
+from npgm.torch.options import rows_and_columns
+
 _LINEAR = (nn.Linear, nn.modules.conv._ConvNd)
 _BILINEAR = (nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)
+_GATES = (
+    (nn.MultiheadAttention, ("in_proj_weight",), 3),
+    ((nn.LSTM, nn.LSTMCell), ("weight_ih", "weight_hh"), 4),
+    ((nn.GRU, nn.GRUCell), ("weight_ih", "weight_hh"), 3),
+)
+"""Of which weights of which layers torch stacks how many maps."""
+
+
+_REST = {"reference": "separable-log", "scale": "auto", "relative_scale": 1.0}
+"""The options of what is not a matrix, with which entries move by about a half of ``lr``."""
 
 
 def matrices(
@@ -18,6 +31,7 @@ def matrices(
     *,
     head: Iterable[nn.Module] | None = None,
     stacks: Iterable[Tensor] = (),
+    blocks: Mapping[nn.Module | str, int] | None = None,
     **others: Any,
 ) -> list[dict[str, Any]]:
     """Return parameter groups for a spectral φ: the weights of linear maps, and all that is not a matrix.
@@ -27,7 +41,14 @@ def matrices(
     weights) or the layer is a head. Embeddings, heads, biases, the parameters of normalisation and all others are not.
     What does not require a gradient is left out. Of a parametrised weight (`torch.nn.utils.parametrizations`, or the
     older weight and spectral norm) the matrices are what it is made of and has its shape. The weight of the ``Conv1D``
-    of Hugging Face's GPT-2 is a matrix as well, transposed: ``adjust="aspect"`` takes its outputs for its inputs.
+    of Hugging Face's GPT-2 is a matrix as well, transposed.
+
+    A weight that stacks several maps is several matrices: the queries, keys and values of
+    `torch.nn.MultiheadAttention`, and the gates of the layers and cells of LSTM and GRU. ``blocks`` says it of other
+    layers.
+
+    What is not a matrix moves by g/(λ + |g|) in each entry, with λ the running root mean square of the entries of each
+    parameter; docs/spectral.md has what was measured.
 
     A warning names the parameters of more than one axis if none of them is of a layer that is known.
 
@@ -36,22 +57,28 @@ def matrices(
         head: the layers whose weights are no hidden ones, ``()`` for none; by default the last linear layer of the
             model, in the order in which layers were registered.
         stacks: parameters whose last two axes are matrices and whose others count them, such as the weights of experts.
-        **others: the options of the group of what is not a matrix, such as ``reference="separable-cosh"`` and ``lr``.
+        blocks: of how many maps of equal size the outputs of a layer are made, by the layer, its name, or the name of a
+            parameter: 3 for a layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 for
+            what is not to be split.
+        **others: options of the group of what is not a matrix, such as ``reference="separable-cosh"`` in place of that
+            above, or ``lr_multiple=0.5`` for a half of the stepsize, whatever a scheduler makes of that.
 
     Returns:
-        Groups of named parameters, empty ones left out: matrices; stacks, with ``matrix_form="stack"``; and the others,
-        to be given to another optimizer if these do not suit.
+        Groups of named parameters, empty ones left out: matrices, a group for each number of blocks; transposed ones,
+        with ``matrix_form="transpose"``; stacks, with ``matrix_form="stack"``; and the others, to be given to another
+        optimizer if these do not suit.
 
     Raises:
-        ValueError: if ``head`` or ``stacks`` holds something that is not in the model, or no stack of matrices.
+        TypeError, ValueError: if ``head``, ``stacks`` or ``blocks`` holds something that is not in the model, or no
+            matrices.
 
     Example:
         >>> import npgm.torch, torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-        >>> groups = npgm.torch.matrices(model, reference="separable-cosh", lr=0.01)
+        >>> groups = npgm.torch.matrices(model)
         >>> [[name for name, _ in group["params"]] for group in groups]
         [['0.weight'], ['0.bias', '2.weight', '2.bias']]
-        >>> optimizer = npgm.torch.SpectralGD(groups, lr=0.05, momentum=0.9, scale=1e-3, momentum_order="before")
+        >>> optimizer = npgm.torch.SpectralGD(groups, lr=0.02)
     """
     modules = list(model.modules())
     linear = [module for module in modules if isinstance(module, nn.Linear)]
@@ -70,17 +97,57 @@ def matrices(
         for parameters in _parts(module).values()
         for parameter in parameters
     }
-    hidden = {id(parameter) for module in modules for parameter in _weights(module)} - excluded - stacked
-    missed = [name for name, p in named.items() if p.ndim > 1 and id(p) not in excluded | hidden | stacked]
-    if missed and not hidden:
-        warnings.warn(f"no matrix was found; {', '.join(missed)} are of layers of an unknown kind", stacklevel=2)
-    chosen = {"matrices": hidden, "stacks": stacked, "others": own - hidden - stacked}
-    groups = {
-        kind: [(name, p) for name, p in named.items() if p.requires_grad and id(p) in members]
-        for kind, members in chosen.items()
+    kinds = {
+        id(parameter): _Kind("transpose" if _is_conv1d(module) else "flatten", _gates(module, name))
+        for module in modules
+        for name, parameter in _weights(module)
+        if id(parameter) not in excluded
     }
-    options = {"matrices": {}, "stacks": {"matrix_form": "stack"}, "others": others}
-    return [{"params": params, **options[kind]} for kind, params in groups.items() if params]
+    missed = [name for name, p in named.items() if p.ndim > 1 and id(p) not in excluded | kinds.keys() | stacked]
+    if missed and not kinds:
+        warnings.warn(f"no matrix was found; {', '.join(missed)} are of layers of an unknown kind", stacklevel=2)
+    kinds |= {key: _Kind("stack", 1) for key in stacked}
+    for key, number in (blocks or {}).items():
+        for name, parameter in _said(model, key, kinds):
+            kinds[id(parameter)] = kind = kinds[id(parameter)]._replace(
+                blocks=validate.count("blocks", number, least=1)
+            )
+            if (rows := rows_and_columns(parameter.shape, kind.matrix_form)[0]) % number:
+                raise ValueError(f"the {rows} outputs of {name} cannot be {number} blocks of one size")
+    groups: dict[_Kind | None, list[tuple[str, Tensor]]] = {kind: [] for kind in (*sorted(set(kinds.values())), None)}
+    for name, parameter in named.items():
+        if parameter.requires_grad:
+            groups[kinds.get(id(parameter))].append((name, parameter))
+    rest = _REST | others
+    return [{"params": of_kind, **(kind.options() if kind else rest)} for kind, of_kind in groups.items() if of_kind]
+
+
+class _Kind(NamedTuple):
+    """How a parameter holds matrices, as options of a group."""
+
+    matrix_form: str
+    blocks: int
+
+    def options(self) -> dict[str, Any]:
+        """Return those that are not as usual."""
+        usual = _Kind("flatten", 1)
+        return {name: value for name, value in self._asdict().items() if value != getattr(usual, name)}
+
+
+def _said(model: nn.Module, key: nn.Module | str, kinds: Collection[int]) -> list[tuple[str, Tensor]]:
+    """Return the parameters that are matrices of a layer, or of a name, with their names."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    layers = dict(model.named_modules())
+    layer = layers.get(key) if isinstance(key, str) else next((one for one in layers.values() if one is key), None)
+    if layer is not None:
+        parameters = [parameter for _, parameter in _weights(layer)]
+    else:
+        parameters = [parameter for name, parameter in model.named_parameters() if name == key]
+        if not parameters:
+            raise ValueError(f"blocks must name layers or parameters of the model, which {key!r} is not")
+    if not (said := [(names[id(parameter)], parameter) for parameter in parameters if id(parameter) in kinds]):
+        raise ValueError(f"blocks must name layers or parameters that are matrices, which {key!r} is not")
+    return said
 
 
 def _parts(module: nn.Module) -> dict[str, list[Tensor]]:
@@ -92,8 +159,11 @@ def _parts(module: nn.Module) -> dict[str, list[Tensor]]:
     return parts
 
 
-def _weights(module: nn.Module) -> list[Tensor]:
-    """Return the weights by which a layer maps linearly, or the parameters of their shapes of which they are made."""
+def _weights(module: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return the weights by which a layer maps linearly, or the parameters of their shapes of which they are made.
+
+    Each has the name that the layer has for it.
+    """
     linear = isinstance(module, _LINEAR) or _is_conv1d(module)
     if not (linear or isinstance(module, _BILINEAR)):
         return []
@@ -102,8 +172,16 @@ def _weights(module: nn.Module) -> list[Tensor]:
     for name, parts in _parts(module).items():
         shape = getattr(module, name).shape
         if shape == module.weight.shape if linear else len(shape) == axes:
-            weights += [parameter for parameter in parts if parameter.shape == shape]
+            weights += [(name, parameter) for parameter in parts if parameter.shape == shape]
     return weights
+
+
+def _gates(module: nn.Module, name: str) -> int:
+    """Return how many maps of equal size torch stacks in a weight of a layer."""
+    for kinds, prefixes, number in _GATES:
+        if isinstance(module, kinds) and name.startswith(prefixes):
+            return number
+    return 1
 
 
 def _is_conv1d(module: nn.Module) -> bool:

@@ -12,7 +12,7 @@ from npgm._common import optimizers
 from npgm.references import Spectral
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm, divisor, working_dtype
-from npgm.torch.options import Rule
+from npgm.torch.options import Options, Rule
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:
@@ -79,21 +79,31 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, 
         return y * factor.reshape(()), None  # type: ignore[union-attr]
     quotient = y if factor is None else cut_off(y / factor.reshape(()), y.isinf())
     phi = batch.options.phi
-    view = as_matrix(quotient, batch.options.matrix_form) if isinstance(phi, Spectral) else quotient
+    view = as_matrices(quotient, batch.options) if isinstance(phi, Spectral) else quotient
     u: Tensor = phi.precondition(view)
     moved = None
     if batch.options.tracks:
         moved = torch.linalg.vector_norm(y.detach()).reshape(1), torch.linalg.vector_norm(u.detach()).reshape(1)
     if batch.options.adjust is not None:
         u = u * optimizers.adjustment(batch.options.adjust, *u.shape[-2:])
-    return u.reshape(y.shape), moved
+    return (of_matrices(u, y, batch.options) if isinstance(phi, Spectral) else u), moved
 
 
-def as_matrix(y: Tensor, form: str) -> Tensor:
-    """Return a view of shape (..., rows, columns): a vector is one column."""
+def as_matrices(y: Tensor, options: Options) -> Tensor:
+    """Return the matrices of a tensor, of shape (..., rows, columns): a vector is one column."""
     if y.ndim < 2:
-        return y.reshape(-1, 1)
-    return y if form == "stack" else y.flatten(1)
+        y = y.reshape(-1, 1)
+    elif options.matrix_form != "stack":
+        y = (y.movedim(-1, 0) if options.matrix_form == "transpose" else y).flatten(1)
+    *stack, rows, columns = y.shape
+    return y if options.blocks == 1 else y.reshape(*stack, options.blocks, rows // options.blocks, columns)
+
+
+def of_matrices(u: Tensor, like: Tensor, options: Options) -> Tensor:
+    """Return the tensor of which `as_matrices` makes ``u``."""
+    if options.matrix_form == "transpose" and like.ndim > 1:
+        return u.reshape(like.movedim(-1, 0).shape).movedim(0, -1)
+    return u.reshape(like.shape)
 
 
 def working(batch: Batch) -> torch.dtype:

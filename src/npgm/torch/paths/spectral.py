@@ -12,9 +12,9 @@ from torch import Tensor
 from npgm._common import optimizers
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
-from npgm.torch.options import Rule
+from npgm.torch.options import Rule, rows_and_columns
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import as_matrix, masked
+from npgm.torch.paths.single import as_matrices, masked, of_matrices
 from npgm.torch.spectral import precondition
 
 
@@ -72,19 +72,23 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
 
 def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
-    views = [as_matrix(y, options.matrix_form) for y in ys]
+    views = [as_matrices(y, options) for y in ys]
     us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
-    return [u.reshape(y.shape) for u, y in zip(us, ys, strict=True)]
+    return [of_matrices(u, y, options) for u, y in zip(us, ys, strict=True)]
 
 
 def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
     moved = foreach.tracked(batch, ys, us)
     if moved is None or (adjust := batch.options.adjust) is None:
         return moved
-    views = [as_matrix(parameter, batch.options.matrix_form) for parameter in batch.full or batch.parameters]
-    made = [u / optimizers.adjustment(adjust, *view.shape[-2:]) for u, view in zip(moved[1], views, strict=True)]
+    options, parameters = batch.options, batch.full or batch.parameters
+    sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
+    made = [
+        u / optimizers.adjustment(adjust, rows // options.blocks, columns)
+        for u, (rows, columns) in zip(moved[1], sizes, strict=True)
+    ]
     return moved[0], torch.stack(made)
 
 

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from npgm.lab.experiments.training import checkpoint, optimizers
 from npgm.lab.experiments.training.text import Text, TextTraining
 from npgm.lab.experiments.training.trainer import Trainer
-from npgm.lab.networks import MLP, RNN
+from npgm.lab.networks import LSTM, MLP, RNN
 
 NETWORKS = {
     "rnn": {"name": "rnn", "embedding": 6, "hidden": 8},
@@ -145,6 +145,17 @@ def test_the_head_of_an_image_network_is_no_hidden_matrix():
     muon, rest = optimizers.build("muon", dict(network.named_parameters()), {"lr": 0.01, "rest": {"method": "sgd"}})
     assert [tuple(p.shape) for p in muon.param_groups[0]["params"]] == [(5, 4), (6, 5)]
     assert len(rest.param_groups[0]["params"]) == 4
+
+
+def test_layers_stack_so_many_matrices():
+    network = LSTM(84, embedding=6, hidden=8)
+    arguments = {"lr": 0.01, "blocks": {"recurrence": 4}, "rest": {"method": "sgd"}}
+    spectral, _ = optimizers.build("spectral", dict(network.named_parameters()), arguments)
+    plain, gates = spectral.param_groups
+    assert (plain["params"], plain["blocks"]) == ([network.input.weight], 1)
+    assert (gates["params"], gates["blocks"]) == ([network.recurrence.weight], 4)
+    with pytest.raises(ValueError, match="blocks must name layers of the network with matrices, which 'gates' is not"):
+        optimizers.build("spectral", dict(network.named_parameters()), arguments | {"blocks": {"gates": 4}})
 
 
 def test_clipping_is_of_all_parameters_whatever_moves_them():

@@ -7,7 +7,6 @@ Torch's are fused unless they say otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -83,14 +82,7 @@ class Workload:
 
     def spectral(self, relative: float) -> Step:
         """Return the step of `SpectralGD` in the form of Muon, λ relative to the root mean square singular value."""
-        options: dict[str, Any] = {
-            "momentum_order": "before",
-            "nesterov": True,
-            "scale": "auto",
-            "relative_scale": relative,
-            "scale_decay": 0.0,
-        }
-        return self.step_of(SpectralGD(self.parameters, _LR, _BETA, **options))
+        return self.step_of(SpectralGD(self.parameters, _LR, _BETA, relative_scale=relative, scale_decay=0.0))
 
     def muon(self) -> Step:
         """Return the step of torch's Muon, whose iteration is in bfloat16."""

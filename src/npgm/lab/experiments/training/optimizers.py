@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from npgm._common import validate
-from npgm.torch import NPGM
+from npgm.torch import NPGM, SpectralGD
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,7 @@ class Entry:
 
 registry = {
     "npgm": Entry(NPGM, "m ← β m + (1−β) ∇φ*(g); x ← x − γ m"),
+    "spectral": Entry(SpectralGD, "m ← β m + (1−β) g; x ← x − γ ∇φ*(β m + (1−β) g), φ spectral"),
     "sgd": Entry(torch.optim.SGD, "m ← β m + (1−d) g; x ← x − γ m, with d the dampening, 0 by default"),
     "adam": Entry(torch.optim.Adam, "Adam (Kingma and Ba, 2015)"),
     "adamw": Entry(torch.optim.AdamW, "AdamW (Loshchilov and Hutter, 2019)"),
@@ -48,19 +49,20 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
     Args:
         name: a name of `registry`.
         parameters: by their names in the network.
-        arguments: what the optimizer takes, and two of every optimizer. ``clip`` is the radius of
-            `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest`` is the ``method`` and the
-            arguments of a second optimizer, for all parameters but the hidden matrices, to which the first one is left
-            then; its ``lr`` is that of the first by default.
+        arguments: what the optimizer takes, but ``blocks`` by the names of layers, and two of every optimizer.
+            ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest``
+            is the ``method`` and the arguments of a second optimizer, for all parameters but the hidden matrices, to
+            which the first one is left then; its ``lr`` is that of the first by default.
 
     Raises:
         TypeError, ValueError: if the name or an option is not accepted.
     """
     arguments = dict(arguments)
-    clip, rest = arguments.pop("clip", None), arguments.pop("rest", None)
+    clip, rest, blocks = (arguments.pop(key, None) for key in ("clip", "rest", "blocks"))
     entry = registry[validate.choice("method", name, registry)]
     own = {key: value for key, value in parameters.items() if rest is None or _is_hidden_matrix(key, value)}
-    built = [entry.build(list(own.values()), **arguments)]
+    groups = [{"params": list(own.values())}] if blocks is None else _by_blocks(own, blocks)
+    built = [entry.build(groups, **arguments)]
     if rest is not None:
         if not isinstance(rest, Mapping) or "method" not in rest:
             raise TypeError(f"rest must be a table with a method, not {rest!r}")
@@ -74,8 +76,9 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
 
 
 def update(name: str, arguments: Mapping[str, Any]) -> str:
-    """Return the step of an optimizer with some arguments as a formula; raises as `build` does."""
-    build(name, {"matrix": torch.zeros(1, 1), "bias": torch.zeros(1)}, arguments)
+    """Return the step of an optimizer with some arguments as a formula; raises as `build` does, but for layers."""
+    layers = arguments.get("blocks", {})
+    build(name, {name: torch.zeros(number, 1) for name, number in {"matrix": 1, **layers}.items()}, arguments)
     formula = registry[name].update
     if arguments.get("momentum_order") == "before":
         formula = "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
@@ -88,6 +91,17 @@ def update(name: str, arguments: Mapping[str, Any]) -> str:
 
 def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return parameter.ndim == 2 and name.partition(".")[0] not in IN_AND_OUT
+
+
+def _by_blocks(parameters: Mapping[str, Tensor], blocks: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the parameters in groups of one number of blocks, by the names of the layers that they are weights of."""
+    groups: dict[int, list[Tensor]] = {}
+    layers = [name.removesuffix(".weight").rpartition(".")[-1] for name in parameters]
+    if unknown := blocks.keys() - set(layers):
+        raise ValueError(f"blocks must name layers of the network with matrices, which {min(unknown)!r} is not")
+    for layer, parameter in zip(layers, parameters.values(), strict=True):
+        groups.setdefault(blocks.get(layer, 1), []).append(parameter)
+    return [{"params": members, "blocks": number} for number, members in groups.items()]
 
 
 def _clip(parameters: list[Tensor], radius: float, *_: Any) -> None:
