@@ -66,10 +66,14 @@ def test_every_path_takes_the_steps_of_the_definition(name, momentum, lr_like, p
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
+PLAIN = {"momentum": 0.0, "momentum_order": "after", "scale": SCALE}
+"""What makes of `SpectralGD` the method of the paper."""
+
+
 @pytest.mark.parametrize("prox", [SpectralBall(0.7), NuclearNorm(0.1), Sphere(2.0)], ids=repr)
 def test_a_spectral_step_acts_on_matrices(prox):
     named = {"weight": torch.nn.Parameter(0.1 * parameters()["weight"].detach())}
-    optimizer = SpectralGD(named.values(), LR, scale=SCALE, prox=prox, adjust="rms")
+    optimizer = SpectralGD(named.values(), LR, prox=prox, adjust="rms", **PLAIN)
     phi, x = npgm.reference("spectral-sqrt", scale=SCALE), named["weight"].detach().numpy().copy()
     for t in range(STEPS):
         g = gradients(t)["weight"]
@@ -78,6 +82,32 @@ def test_a_spectral_step_acts_on_matrices(prox):
         lr = LR * 0.2 * 2.0  # √max(rows, columns)
         x = prox.step(phi, x - lr * phi.precondition(g), lr)
     np.testing.assert_allclose(named["weight"].detach(), x, rtol=1e-9, atol=1e-12)
+
+
+def test_blocks_have_a_step_each():
+    start = 0.1 * torch.randn(6, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    whole, parts = torch.nn.Parameter(start.clone()), [torch.nn.Parameter(part.clone()) for part in start.split(3)]
+    options = {"prox": SpectralBall(0.2), **PLAIN}
+    optimizers = [SpectralGD([whole], LR, blocks=2, **options), SpectralGD(parts, LR, **options)]
+    for t in range(STEPS):
+        whole.grad = torch.tensor(np.random.default_rng(t).normal(size=(6, 4)))
+        for part, grad in zip(parts, whole.grad.split(3), strict=True):
+            part.grad = grad
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(whole.detach(), torch.cat(parts).detach(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log"])
+def test_a_scale_that_follows_is_that_of_the_step(name):
+    """With ``scale_decay=0`` λ is the norm of the gradient, or the root mean square of its entries."""
+    p, g = torch.nn.Parameter(torch.tensor([3.0, 0.1, -2.0], dtype=torch.float64)), np.array([1.0, -2.0, 0.5])
+    scale = np.linalg.norm(g) / (1.0 if name.startswith("isotropic") else 3**0.5)
+    phi = npgm.reference(name, scale=float(scale))
+    want = L1(0.5).step(phi, p.detach().numpy() - LR * phi.precondition(g), LR)
+    p.grad = torch.tensor(g)
+    NPGM([p], LR, reference=name, scale="auto", scale_decay=0.0, prox=L1(0.5)).step()
+    np.testing.assert_allclose(p.detach(), want, rtol=1e-9)
 
 
 def test_groups_have_functions_and_stepsizes_of_their_own():
@@ -146,7 +176,6 @@ def test_a_state_dictionary_holds_values_alone(tmp_path):
         ({"prox": 0.1}, TypeError, r"prox must be a function of npgm\.proximal such as .*not 0\.1"),
         ({"prox": L1(1.0), "differentiable": True}, ValueError, "differentiable and prox do not go together"),
         ({"prox": L1(1.0), "capturable": True}, ValueError, "capturable and prox do not go together"),
-        ({"prox": L1(1.0), "scale": "auto"}, ValueError, "prox needs a scale that is a number"),
         ({"prox": L1(np.ones(7))}, ValueError, r"parameter 0 of group 0 of shape \(3, 4\) .* weight has the shape"),
         ({"prox": Rows(Ball())}, ValueError, r"parameter 1 of group 0 of shape \(5,\) .* two axes"),
         ({"prox": L1(), "reference": "spectral-sqrt"}, ValueError, "parameter 0 of group 0 .* singular values"),

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from npgm.torch import fused, norms, proximal, sharding
 from npgm.torch.gather import local
 from npgm.torch.norms import Norm
-from npgm.torch.options import checked_reference, rows_and_columns
+from npgm.torch.options import rows_and_columns
 from npgm.torch.paths import single
 
 
@@ -66,11 +66,7 @@ def name_of(group: dict[str, Any], i: int, j: int) -> str:
 def _by_entry(group: dict[str, Any]) -> bool:
     """Whether no entry of a step depends on another one."""
     separable = group["reference"].startswith("separable") and group["scale"] != "auto" and group["limit"] is None
-    return separable and (group["prox"] is None or _may_be_sharded(group))
-
-
-def _may_be_sharded(group: dict[str, Any]) -> bool:
-    return proximal.may_be_sharded(group["prox"], checked_reference(group))
+    return separable and (group["prox"] is None or proximal.may_be_sharded(group))
 
 
 def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, buffer: Tensor | None) -> str | None:
@@ -96,7 +92,7 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return "is a view that conjugates; give the optimizer its `resolve_conj()`"
     if group["fused"] and gradient.layout != torch.strided:
         return "has a sparse gradient, which `fused=True` does not support"
-    if group["prox"] is not None and norms.shard_groups(parameter) and not _may_be_sharded(group):
+    if group["prox"] is not None and norms.shard_groups(parameter) and not proximal.may_be_sharded(group):
         return f"is sharded, but a step of prox={group['prox']!r} needs the whole"
     if group["differentiable"] and norms.is_dtensor(parameter):
         return "is a DTensor, which differentiable=True does not support"

@@ -139,7 +139,7 @@ class NPGM(Optimizer):
         """Raise unless there is a proximal step for each parameter of the last group."""
         read = Options.of(group)
         for j, parameter in enumerate(group["params"]):
-            if message := proximal.fault(group["prox"], read.phi, parameter, read.adjust, read.matrix_form):
+            if message := proximal.fault(read, parameter):
                 i = len(self.param_groups) - 1
                 self.param_groups.pop()
                 raise ValueError(f"{checks.name_of(group, i, j)} {message}")

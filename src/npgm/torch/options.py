@@ -458,8 +458,6 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         for name in ("capturable", "differentiable"):
             if group[name]:
                 raise ValueError(f"{name} and prox do not go together")
-        if automatic:
-            raise ValueError("prox needs a scale that is a number, not 'auto'")
     default = defaults()
     for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:

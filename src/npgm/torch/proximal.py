@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -9,44 +10,53 @@ import torch
 from torch import Tensor
 
 from npgm._common import optimizers
-from npgm.proximal import Proximable
 from npgm.proximal.joint import is_entrywise, joint_step, step_or_prox
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.torch.batch import Batch
-from npgm.torch.options import has_norm, scope_of
-from npgm.torch.paths.single import as_matrix
+from npgm.torch.options import Options, checked_reference, has_norm, scope_of
+from npgm.torch.paths.single import as_matrices, of_matrices
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # some search for a number, in a loop that ends when it is found
-def step(batches: Sequence[Batch], vectors: Collection[Sequence[int]], keep: Tensor | None) -> None:
+def step(
+    batches: Sequence[Batch], vectors: Collection[Sequence[int]], scales: Sequence[Tensor | None], keep: Tensor | None
+) -> None:
     """Take the parameters from y = x - γ m, where they are, to argmin g + γ φ((· - y)/γ), in place.
 
     Args:
         batches: those of all groups.
         vectors: the places of the batches that an isotropic φ sees as one vector.
+        scales: of each batch the λ that follows the gradients, of one element or one for each parameter.
         keep: without dimensions; nothing moves if it is False.
     """
-    for batch in batches:
-        if _has_step(batch) and not _is_joint(batch):
-            options, prox, lr = batch.options, batch.options.prox, float(batch.options.rate)
-            for x in batch.parameters:
-                _move(x, _step(prox, options.phi, x, lr, options.matrix_form, options.adjust), keep)
+    # where γ is zero, so is the step
+    moving = [batch.options.prox is not None and float(batch.options.rate) > 0.0 for batch in batches]
+    for batch, scale, moves in zip(batches, scales, moving, strict=True):
+        if moves and not _is_joint(batch.options):
+            own = [None] * len(batch.parameters) if scale is None else scale.expand(len(batch.parameters)).tolist()
+            for x, value in zip(batch.parameters, own, strict=True):
+                if (phi := _with_scale(batch.options.phi, value)) is not None:
+                    _move(x, _step(batch.options, phi, x, float(batch.options.rate)), keep)
     for places in vectors:
-        members = [batches[i] for i in places if _has_step(batches[i]) and _is_joint(batches[i])]
-        terms = [(batch.options.prox, x, float(batch.options.rate)) for batch in members for x in batch.parameters]
+        members = [i for i in places if moving[i] and _is_joint(batches[i].options)]
+        terms = [(batches[i].options, x) for i in members for x in batches[i].parameters]
         if terms:
-            functions, points, rates = map(list, zip(*terms, strict=True))
-            for x, z in zip(points, joint_step(members[0].options.phi, functions, points, rates), strict=True):
-                _move(x, z, keep)
+            scale = scales[members[0]]
+            phi = _with_scale(batches[members[0]].options.phi, None if scale is None else scale.item())
+            if isinstance(phi, Isotropic):
+                points = [x for _, x in terms]
+                functions, rates = [o.prox for o, _ in terms if o.prox is not None], [float(o.rate) for o, _ in terms]
+                for x, z in zip(points, joint_step(phi, functions, points, rates), strict=True):
+                    _move(x, z, keep)
 
 
-def fault(prox: Proximable, phi: Reference, parameter: Tensor, adjust: str | None, form: str) -> str | None:
+def fault(options: Options, parameter: Tensor) -> str | None:
     """Return why there is no step for such a parameter, or None if there is one."""
     if parameter.is_complex():
-        return f"is complex, which prox={prox!r} does not support"
+        return f"is complex, which prox={options.prox!r} does not support"
     zeros = torch.zeros(parameter.shape, dtype=torch.float32, device="cpu")
     try:
-        _step(prox, phi, zeros, 1.0, form, adjust)
+        _step(options, options.phi, zeros, 1.0)
     except ValueError as error:
         return f"of shape {tuple(parameter.shape)} has no step of prox: {error}"
     return None
@@ -58,29 +68,31 @@ def is_searched(group: dict[str, Any]) -> bool:
     return prox is not None and not prox.indicator and has_norm(group) and scope_of(group) != "tensor"
 
 
-def may_be_sharded(prox: Proximable, phi: Reference) -> bool:
-    """Whether the step of a part of a parameter is that part of the step."""
-    return is_entrywise(prox, phi)
+def may_be_sharded(group: dict[str, Any]) -> bool:
+    """Whether the proximal step of a part of a parameter is that part of the step."""
+    return is_entrywise(group["prox"], checked_reference(group))
 
 
-def _has_step(batch: Batch) -> bool:
-    # where γ is zero, so is the step
-    return batch.options.prox is not None and float(batch.options.rate) > 0.0
+def _is_joint(options: Options) -> bool:
+    return isinstance(options.phi, Isotropic) and options.scope != "tensor"
 
 
-def _is_joint(batch: Batch) -> bool:
-    return isinstance(batch.options.phi, Isotropic) and batch.options.scope != "tensor"
+def _with_scale(phi: Reference, scale: float | None) -> Reference | None:
+    """Return φ with a λ that follows the gradients; None where that is no number that φ can have."""
+    if scale is None:
+        return phi
+    return phi.with_scale(scale) if 0.0 < scale < math.inf else None
 
 
-def _step(prox: Proximable, phi: Reference, y: Tensor, lr: float, form: str, adjust: str | None) -> Tensor:
+def _step(options: Options, phi: Reference, y: Tensor, lr: float) -> Tensor:
+    assert options.prox is not None
     if not isinstance(phi, Spectral):
-        z: Tensor = step_or_prox(prox, phi, y, lr)
+        z: Tensor = step_or_prox(options.prox, phi, y, lr)
         return z
-    view = as_matrix(y, form)
-    if adjust is not None:  # φ is a multiple a of the one named, of its argument over a
-        lr *= optimizers.adjustment(adjust, *view.shape[-2:])
-    z = step_or_prox(prox, phi, view, lr, (-2, -1))
-    return z.reshape(y.shape)
+    matrices = as_matrices(y, options)
+    if options.adjust is not None:  # φ is a multiple a of the one named, of its argument over a
+        lr *= optimizers.adjustment(options.adjust, *matrices.shape[-2:])
+    return of_matrices(step_or_prox(options.prox, phi, matrices, lr, (-2, -1)), y, options)
 
 
 def _move(x: Tensor, z: Tensor, keep: Tensor | None) -> None:

@@ -68,7 +68,7 @@ def step(
     factors, scales = _factors(batches, measured, seen, keep)
     moved = [batch.path.move(batch, factor, keep) for batch, factor in zip(batches, factors, strict=True)]
     if any(batch.options.prox is not None for batch in batches):
-        proximal.step(batches, [vector.members for vector in seen if vector.lift == Isotropic.lift], keep)
+        proximal.step(batches, [vector.members for vector in seen if vector.lift == Isotropic.lift], scales, keep)
     return Seen(
         [vector.norm for vector in seen if vector.lift == Isotropic.lift],
         saturation.tracked(batches, measured, factors, scales, moved, keep),
@@ -91,9 +91,8 @@ def _factors(
     factors: list[Tensor | None] = [None] * len(batches)
     scales: list[Tensor | None] = [None] * len(batches)
     for vector in seen:
-        made: dict[
-            Any, tuple[Tensor, Tensor | None]
-        ] = {}  # each number once, in the dtypes and on the devices of what it multiplies
+        # each number once, in the dtypes and on the devices of what it multiplies
+        made: dict[Any, tuple[Tensor, Tensor | None]] = {}
         roots: dict[float, Tensor] = {}
         for i in vector.members:
             batch, part = batches[i], measured[i]

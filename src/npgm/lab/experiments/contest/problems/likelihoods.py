@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from scipy.special import digamma, expit, gammaln, log_ndtr
 
-from npgm._common.array import Floats
+from npgm._common.array import Bools, Floats
 from npgm.lab.experiments.contest.problems.base import ContestProblem, Function, of_columns
 
 RIDGE = 1e-6
@@ -108,7 +108,7 @@ def negative_binomial(X: Floats, counts: Floats) -> Function:
     return fun
 
 
-def cox(X: Floats, times: Floats, seen: Floats) -> Function:
+def cox(X: Floats, times: Floats, seen: Bools) -> Function:
     """Return Cox's partial likelihood, with ties as Breslow has them; times not ``seen`` to end are censored."""
     order = np.argsort(-times, kind="stable")
     X, times, seen = X[order] - X.mean(axis=0), times[order], seen[order].astype(np.float64)
