@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from pages import ROOT
 
 SOURCE = ROOT / "src"
+TESTS = list((ROOT / "tests").rglob("test_*.py"))
 ROOMS = ("kernels", "references", "proximal", "solvers", "problems", "theory", "torch", "optax", "jax", "keras", "lab")
 """The rooms of the library: a room imports those before it."""
 DOOR = "npgm.__main__"  # python -m npgm, which opens the laboratory
@@ -71,3 +73,8 @@ def test_no_import_runs_in_a_circle():
 
     for name in sorted(graph):
         visit(name, ())
+
+
+def test_the_names_of_tests_have_at_most_sixty_characters():
+    named = (re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in TESTS)
+    assert not [name for names in named for name in names if len(name) > 60]

@@ -172,7 +172,7 @@ def test_assumption_2_5_is_weaker_than_l0_l1_smoothness():
     assert (least > 1.99 * far).all()
 
 
-def test_smoothness_of_an_l0_l1_smooth_function_has_a_tighter_constant():
+def test_an_l0_l1_smooth_function_has_a_tighter_constant():
     """Remark 1.4: x⁴/4 is (4, 1)-smooth with no smaller L0, and (4) holds with half of L1 relative to its φ."""
     problem = registry["quartic"]()
     x = np.linspace(-5.0, 5.0, 2001)[:, None]
