@@ -66,7 +66,7 @@ def test_each_budget_ends_a_run(options, status):
     assert (found.status, found.success) == (status, False)
 
 
-def test_trees_scaling_fixed_parameters_and_numerical_derivatives():
+def test_trees_scaling_fixed_parameters_numerical_derivatives():
     found = auto(
         lambda p: (p["a"] - 1) ** 2 + 1e4 * (p["b"] - p["c"]) ** 2,
         params={"a": 5.0, "b": 3.0, "c": 2.0},

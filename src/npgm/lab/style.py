@@ -50,9 +50,8 @@ _FAMILIES = {
 _ALSO = {
     "GDm": "SGDm", "GD": "SGD", "clipping": "clipped SGD", "NGD": "NGDm", "GDm, tuned": "SGDm", "iHGDm, tuned": "iHGDm",
     "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto",
-    "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "SpectralGD": "spectral",
-    "SpectralGD, unsplit": "sqrt, after", "spectral, limit": "sqrt, after", "sNGDm before": "sHGD",
-    "sNGDm before, limit": "npgm, lr auto",
+    "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
+    "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",
 }  # fmt: skip
 METHODS = {
     label: Style(color, dashes)
