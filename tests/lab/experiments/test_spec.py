@@ -87,7 +87,7 @@ method = "GD"
         ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, movielens-nonnegative, phase-retrieval, sparse-logistic"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),
-        ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: best"),
+        ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: as_many, best"),
         ("[presets.smoke]", '[readings]\nrank = ["two"]\n[presets.smoke]', r"readings\.rank must have 2 entries, one for each value"),
         ("[presets.smoke]", '[readings]\nx = ["two"]\n[presets.smoke]', "unknown setting 'x'; accepted: rank"),
         ('title = "t"', 'titel = "t"', "the experiment has no key 'titel'; accepted: key, file, title"),
