@@ -10,11 +10,13 @@ import griffe
 import npgm.optax  # noqa: F401  which griffe would look for, and for all that it imports, in the folder of npgm alone
 from npgm.torch import NPGM
 
-_MARKED = re.compile(r"^>>> .*(?:\n.+)*|(?<=[φψh])\*", re.MULTILINE)
+_MARKED = re.compile(r"^( *)>>> .*(?:\n.+)*|(?<=[φψh])\*", re.MULTILINE)
 
 
 def _as_markdown(docstring: str) -> str:
-    return _MARKED.sub(lambda found: r"\*" if found[0] == "*" else f"```pycon\n{found[0]}\n```", docstring)
+    return _MARKED.sub(
+        lambda found: r"\*" if found[0] == "*" else f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", docstring
+    )
 
 
 def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
