@@ -260,7 +260,7 @@ class _Loop:
         here = Probe(method, objective, self.iterate.x) if calls_left and advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
         for i in np.flatnonzero(objective.projected).tolist():
-            messages[i] += " x0 was outside of the bounds, and was projected onto them."
+            messages[i] += " x0 was outside the bounds and was projected onto them."
         for i, since in enumerate(progress.last_progress):
             unfallen = f"f and its gradient have not fallen since iteration {since}"
             if cycling[i]:
@@ -269,8 +269,8 @@ class _Loop:
                 messages[i] += f" The points rest: {unfallen}, and the steps are too short to change that."
             if at_start is not None and in_vain[i] and at_start.contradicts[i]:
                 messages[i] += (
-                    " From x0, f does not change along its gradient as that says; scipy.optimize.check_grad compares "
-                    "the two."
+                    " At x0, f does not change along its gradient as the gradient says; compare the two with "
+                    "scipy.optimize.check_grad."
                 )
             elif here is not None and cycling[i]:
                 messages[i] += f" The curvature there suggests lr={here.lr[i]:.1e}."
