@@ -76,8 +76,9 @@ def minimize(
         args: further arguments of ``fun`` and ``jac``.
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``. None, "2-point", "3-point" or
             "cs" choose SciPy's finite differences, for one start in a NumPy array.
-        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already. None chooses "proximal" if
-            ``prox`` or ``bounds`` is given, else "npgm" if ``lr`` is given, else "auto", which needs no stepsize.
+        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already. None chooses
+            "auto", which needs no stepsize, or "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` it chooses
+            "proximal_lbfgs", or "proximal" if ``lr``, ``momentum``, ``reference`` or ``scale`` is given.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible, which takes 50 iterations without progress
             and one evaluation beside the point to detect. 0 runs all of ``maxiter``, or to a gradient of exactly zero.
