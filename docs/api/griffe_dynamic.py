@@ -10,11 +10,13 @@ import griffe
 import npgm.optax  # noqa: F401  which griffe would look for, and for all that it imports, in the folder of npgm alone
 from npgm.torch import NPGM
 
-_MARKED = re.compile(r"^>>> .*(?:\n.+)*|(?<=[φψh])\*", re.MULTILINE)
+_MARKED = re.compile(r"^( *)>>> .*(?:\n.+)*|(?<=[φψh])\*", re.MULTILINE)
 
 
 def _as_markdown(docstring: str) -> str:
-    return _MARKED.sub(lambda found: r"\*" if found[0] == "*" else f"```pycon\n{found[0]}\n```", docstring)
+    return _MARKED.sub(
+        lambda found: r"\*" if found[0] == "*" else f"{found[1]}```pycon\n{found[0]}\n{found[1]}```", docstring
+    )
 
 
 def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
@@ -24,8 +26,25 @@ def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
             yield from _objects(member)
 
 
+def _add_options(documented: griffe.Function, optimizer: type[NPGM]) -> None:
+    """Put the options by name in the place of ``**choices``."""
+    own = [parameter for parameter in documented.parameters if parameter.name != "choices"]
+    known = {parameter.name for parameter in own}
+    options = [
+        griffe.Parameter(
+            option.name,
+            annotation=inspect.formatannotation(option.annotation).replace("typing.", "").replace("NoneType", "None"),
+            kind=griffe.ParameterKind.keyword_only,
+            default=repr(option.default),
+        )
+        for option in inspect.signature(optimizer).parameters.values()
+        if option.name not in known
+    ]
+    documented.parameters = griffe.Parameters(*own, *options)
+
+
 class Dynamic(griffe.Extension):
-    """Takes the docstrings of the optimizers, with their options, and the functions of `npgm.optax` as they are.
+    """Takes the options of the optimizers, and the functions of `npgm.optax`, as they are when these are imported.
 
     In all docstrings examples become blocks of code, which Markdown would read as quotations, and the asterisk of a
     conjugate, as in φ*, is escaped, which would begin emphasis.
@@ -36,7 +55,9 @@ class Dynamic(griffe.Extension):
         if pkg.name != "npgm":
             return
         for optimizer in (NPGM, *NPGM.__subclasses__()):
-            pkg[f"torch.optimizer.{optimizer.__name__}"].docstring.value = inspect.cleandoc(optimizer.__doc__ or "")
+            documented = pkg[f"torch.optimizer.{optimizer.__name__}"]
+            documented.docstring.value = inspect.cleandoc(optimizer.__doc__ or "")
+            _add_options(documented["__init__"], optimizer)
         optimizers = pkg["torch"]
         optimizers.set_member("minimize", optimizers["minimize"]["minimize"])  # the function, not its file of that name
         transformations = pkg["optax"]

@@ -196,7 +196,7 @@ def test_bounds_are_those_of_scipy(bounds, jac):
     for run in (near, far):
         np.testing.assert_allclose(run.x, want.x, atol=1e-5)
     assert far.message == scipys.message
-    assert far.message.endswith("x0 was outside of the bounds, and was projected onto them.")
+    assert far.message.endswith("x0 was outside the bounds and was projected onto them.")
     assert "projected" not in near.message
 
 

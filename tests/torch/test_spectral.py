@@ -557,7 +557,7 @@ def test_a_state_with_the_option_relative_loads():
         if old:
             state = optimizer.state_dict()
             state["param_groups"][0] |= {"relative": 0.1, "scope": "tensor"}
-            with pytest.warns(UserWarning, match="goes on with the reference function of the state"):
+            with pytest.warns(UserWarning, match="continues with the reference function of the state"):
                 optimizer.load_state_dict(state)
             assert "relative" not in optimizer.param_groups[0]
         for seed in (0, 1):

@@ -57,7 +57,7 @@ Preset = Annotated[
     ),
 ]
 Output = Annotated[Path, typer.Option(help="The folder of the results.")]
-Jobs = Annotated[int, typer.Option(help="Processes; -1 for one a core.")]
+Jobs = Annotated[int, typer.Option(help="How many processes; -1 for one per core.")]
 Device = Annotated[str, typer.Option(help="Where networks are trained: cpu, cuda, cuda:1, ...")]
 
 
@@ -71,7 +71,7 @@ def _version(wanted: bool) -> None:
 def start(
     modules: Annotated[
         list[str] | None,
-        typer.Option("--import", help="A module that registers kernels, methods or problems of yours; repeatable."),
+        typer.Option("--import", help="Your module that registers kernels, methods or problems; repeatable."),
     ] = None,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
@@ -94,10 +94,8 @@ def reproduce(
     preset: Preset = None,
     jobs: Jobs = -1,
     output: Output = Path("results"),
-    methods: Annotated[
-        list[str] | None, typer.Option(help="The label of a method, to run it only; repeatable.")
-    ] = None,
-    seeds: Annotated[int | None, typer.Option(help="Run the first so many seeds of each setting only.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Run only the method with this label; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Run only the first N seeds of each setting.")] = None,
     device: Device = "cpu",
     engine: Annotated[str, typer.Option(help="local, for this machine's processes, or dask, for a cluster.")] = "local",
     scheduler: Annotated[str | None, typer.Option(help="The cluster's scheduler, such as tcp://host:8786.")] = None,
@@ -105,10 +103,9 @@ def reproduce(
         str | None, typer.Option(help="How ranks of torchrun train a network: ddp (the default) or fsdp.")
     ] = None,
 ) -> None:
-    """Run an experiment of the paper, or what is missing of it, and write its report.
+    """Run an experiment and write its report; runs that are stored already are not repeated.
 
-    Of all experiments, one whose data cannot be had does not keep the others from being run; at their end the verdicts
-    on all claims are on one page.
+    "all" skips experiments whose data cannot be fetched, and ends with one page of the verdicts on all claims.
     """
 
     def work(name: str) -> list[Path]:
@@ -135,14 +132,14 @@ def tune(
     preset: Preset = None,
     jobs: Jobs = -1,
     output: Output = Path("results"),
-    methods: Annotated[list[str] | None, typer.Option(help="The label of a method to tune; repeatable.")] = None,
-    seeds: Annotated[int | None, typer.Option(help="Check on the first so many seeds of each setting only.")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Tune only the method with this label; repeatable.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Check only the first N seeds of each setting.")] = None,
     trials: Annotated[int, typer.Option(help="The most stepsizes to try for each method and setting.")] = 16,
     device: Device = "cpu",
 ) -> None:
-    """Tune the stepsizes of an experiment as the paper did it, and write them beside the paper's.
+    """Tune the stepsizes of an experiment as the paper did, and write them beside the paper's.
 
-    An adaptive grid is searched on one seed; then the stepsize is lowered where the seeds do not agree.
+    It searches an adaptive grid on one seed, then lowers the stepsize if the seeds disagree.
     """
 
     def work(name: str) -> list[Path]:
@@ -159,10 +156,10 @@ def tune(
 @app.command()
 def report(
     experiment: ExperimentName,
-    preset: Annotated[str | None, typer.Option(help="The preset; by default each one that has runs.")] = None,
+    preset: Annotated[str | None, typer.Option(help="The preset; by default every preset with runs.")] = None,
     output: Output = Path("results"),
 ) -> None:
-    """Write the report of an experiment from the runs that are there, and of all one page with the verdicts."""
+    """Write the report of an experiment from its stored runs; "all" also writes one page of all verdicts."""
 
     def work() -> None:
         specs = [experiments.load(name) for name in experiments.chosen(experiment)]
@@ -201,7 +198,9 @@ def draw_figures(
 
 @app.command("kernels")
 def show_kernels(
-    plot: Annotated[Path | None, typer.Option(help="Draw h and the preconditioners into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw h and the preconditioners, and save the figure in this file.")
+    ] = None,
 ) -> None:
     """List the kernels with their properties."""
     if plot is not None:
@@ -230,20 +229,24 @@ def certify(
     reference: Annotated[str | None, typer.Option(help="The reference function, such as isotropic-cosh.")] = None,
     method: Annotated[str, typer.Option(help=f"One of: {', '.join(METHODS)}.")] = "npgm",
     lr: Annotated[float | None, typer.Option(help="γ; by default the largest that a theorem allows.")] = None,
-    momentum: Annotated[float | None, typer.Option(help="β; by default that of the method.")] = None,
+    momentum: Annotated[float | None, typer.Option(help="β; by default the method's own.")] = None,
     momentum_order: Annotated[
-        str, typer.Option(help="Momentum after or before the preconditioner: before is held to Theorems A and A'.")
+        str,
+        typer.Option(help="Momentum after or before the preconditioner; before is checked against Theorems A and A'."),
     ] = "after",
     scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
     maxiter: Annotated[int, typer.Option(help="The number of iterations.")] = 200,
     stochastic: Annotated[
-        bool, typer.Option(help="The stochastic method, against Theorems 3.1, 3.4, 3.5, and with momentum A and A'.")
+        bool,
+        typer.Option(help="Check the stochastic method against Theorems 3.1, 3.4, 3.5, and with momentum A and A'."),
     ] = False,
     deviation: Annotated[float, typer.Option(help="σ of the normal noise of --stochastic.")] = 1.0,
     seeds: Annotated[int, typer.Option(help="How many runs --stochastic makes.")] = 20,
-    plot: Annotated[Path | None, typer.Option(help="Draw bounds and run into this file.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="Draw the bounds and the run, and save the figure in this file.")
+    ] = None,
 ) -> None:
-    """Run a method on a problem, and hold the run to the theorems.
+    """Run a method on a problem, and check the run against the theorems.
 
     The constants of the paper's own problems, matrix-factorization and phase-retrieval, are not known. They are
     estimated along the run, and the certificates are empirical. The exit code is 1 if a bound fails, or none applies.
@@ -303,11 +306,11 @@ def certify(
 
 @app.command()
 def noise(
-    problem: Annotated[str, typer.Argument(help="A problem on the line with a stochastic gradient of its own.")],
+    problem: Annotated[str, typer.Argument(help="A problem in one variable that has a stochastic gradient.")],
     reference: Annotated[str, typer.Option(help="The reference function.")] = "isotropic-cosh",
     scale: Annotated[float, typer.Option(help="λ of the reference function.")] = 1.0,
     reach: Annotated[float, typer.Option(help="How far from 0 to look.")] = 100.0,
-    plot: Annotated[Path | None, typer.Option(help="Draw both into this file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw both, and save the figure in this file.")] = None,
 ) -> None:
     """Compare the noise of Theorem 3.1 with the variance of a stochastic gradient, as in Example 3.3 of the paper."""
 
@@ -343,7 +346,7 @@ def fetch(
     name: Annotated[str, typer.Argument(help="The data set.", autocompletion=lambda: [*registry])],
     folder: Annotated[Path | None, typer.Option(help="A folder that holds the data set's files.")] = None,
 ) -> None:
-    """Get a data set into the cache and verify it."""
+    """Fetch a data set into the cache and verify it."""
     try:
         arrays = guarded(lambda: load_data(name, folder))
     except DataError as error:
@@ -369,7 +372,7 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
         if experiment == "all" and overview is not None:
             show(guarded(partial(experiments.write_overview, overview)))
     except KeyboardInterrupt:
-        console.print("\ninterrupted; the finished runs are kept, and the same command goes on from there")
+        console.print("\ninterrupted; the finished runs are kept, and the same command continues from there")
         raise typer.Exit(130) from None
     ranks.leave()
     if without_data:

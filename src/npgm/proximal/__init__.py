@@ -1,4 +1,4 @@
-"""Convex functions g beside the smooth one, with the steps that a reference function φ makes of them.
+"""Penalties and constraints: convex functions g to add to f, with their proximal steps for a reference function φ.
 
 >>> import numpy as np, npgm
 >>> g = npgm.proximal.L1(1.0)

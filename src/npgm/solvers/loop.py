@@ -65,56 +65,53 @@ def minimize(
     bounds: Any = None,
     **options: Any,
 ) -> OptimizeResult:
-    """Minimise a smooth function, or with ``prox`` the sum of it and another one, by a first-order method.
+    """Minimise a smooth function f, or f + g with ``prox=g``, by a first-order method.
 
     Args:
-        fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` if ``jac`` is a function. It
-            must not change ``x``, but may keep it: an array that somebody refers to is not written again. It may write
-            every gradient into the same array.
-        x0: the start: an array of any shape, of any array API library, in a real floating-point dtype, in which the
-            iteration runs; or a sequence of numbers. NumPy's integers are taken as float64.
+        fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` otherwise. It must not change
+            ``x``, but may keep it: an array that is referred to elsewhere is not overwritten. It may write every
+            gradient into the same array.
+        x0: the start, an array of any shape, of any array API library, in a real floating-point dtype, in which the
+            iteration runs; or a sequence of numbers. Integers of NumPy become float64.
         args: further arguments of ``fun`` and ``jac``.
-        jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``; or None, "2-point", "3-point"
-            or "cs" for SciPy's finite differences, with one start in a NumPy array.
-        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already; None for "auto", which
-            needs no stepsize, or for "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` None is for
-            "proximal_lbfgs", which needs no stepsize either, or for "proximal" if an option of that is given.
+        jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``. None, "2-point", "3-point" or
+            "cs" choose SciPy's finite differences, for one start in a NumPy array.
+        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already. None chooses
+            "auto", which needs no stepsize, or "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` it chooses
+            "proximal_lbfgs", or "proximal" if ``lr``, ``momentum``, ``reference`` or ``scale`` is given.
         maxiter: the largest number of iterations; each takes one value and one gradient.
-        tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible, which is seen after 50 iterations
-            without progress by one evaluation beside the point; 0 runs all of ``maxiter`` (or to a gradient of exactly
-            zero).
-        stationarity_tol: stop where φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
-            method's own φ (½‖·‖² for a method without); 0 switches it off.
-        maxfun: stop once ``fun`` was called so many times, for a batch with all runs at once; an iteration that has
-            begun is finished, and by finite differences takes as many calls as there are variables, or twice as many.
-            None for no limit.
+        tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible, which takes 50 iterations without progress
+            and one evaluation beside the point to detect. 0 runs all of ``maxiter``, or to a gradient of exactly zero.
+        stationarity_tol: stop if φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
+            method's own φ (½‖·‖² for a method without). 0 switches it off.
+        maxfun: stop after this many calls of ``fun``; one call evaluates all runs of a batch. An iteration that has
+            begun is finished; with finite differences it takes one or two calls per variable. None for no limit.
         maxtime: stop after this many seconds, as soon as the call of ``fun`` returns; None for no limit.
         callback: called once an iteration with ``intermediate_result=OptimizeResult(x, fun)`` if that is its only
-            parameter, else with a copy of ``x``; it may raise StopIteration to stop.
+            parameter, else with a copy of ``x``. It may raise StopIteration to stop.
         history: whether to record every iteration.
-        batch: whether the first axis of ``x0`` counts independent runs: ``fun`` then returns one f a run. A run that
-            has ended stays where it is.
-        bounds: as SciPy takes them, or an `npgm.proximal.Box`, for the point of one run: they become ``prox``, and the
-            method is one for a ``prox``. A start outside is projected, and ``message`` says so.
-        **options: the method's own options; ``lr``, the stepsize γ, is one for every method, and for "gd", "gdm" and
-            "npgm" may be a rule by name (see `npgm.solvers.stepsizes`): an iteration whose step fails its test stays
-            where it is. ``prox``, of `npgm.proximal`, is a function g to be added to f. In all of the above and below,
-            f is then f + g, but in what ``fun`` returns, and ∇f is a subgradient of f + g; none is known at ``x0``,
-            where it is NaN and its norm infinite.
+        batch: whether the first axis of ``x0`` counts independent runs. ``fun`` then returns one f for each run. A run
+            that has ended stays where it is.
+        bounds: as SciPy takes them, or an `npgm.proximal.Box`, for the point of one run. They become ``prox``. A start
+            outside is projected, and ``message`` says so.
+        **options: the method's own options. Every method takes ``lr``, the stepsize γ; for "gd", "gdm", "npgm" and
+            "proximal" it may name a rule (see `npgm.solvers.stepsizes`), and a step that fails the rule's test leaves
+            the iteration where it is. ``prox``, of `npgm.proximal`, is a function g to add to f. Above and below, f
+            then means f + g, except in what ``fun`` returns, and ∇f a subgradient of f + g. None is known at ``x0``: it
+            is NaN there, and its norm infinite.
 
     Returns:
-        `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`)
-        and message; best, the x, fun and nit of the least value seen; if ``history``, also history, a dict of arrays
+        `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`),
+        message, and best, the x, fun and nit of the least value seen. With ``history``, also history, a dict of arrays
         over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun and jac are
-        the last finite ones. Where f and ‖∇f‖ stopped falling long before the end of a run that did not converge, its
-        message says so, and whether the points cycle, or f does not fit its gradient; where all steps have one
-        stepsize, with one that the curvature suggests. For a batch,
-        each of fun, nit, success, status and message has one entry a run, and a history array has shape (iterations +
-        1, runs), constant after the end of a run.
+        the last finite ones. If f and ‖∇f‖ stopped falling long before the end of a run that did not converge, the
+        message says so: whether the points cycle, or f does not fit its gradient, and which stepsize the curvature
+        suggests if all steps had one. For a batch, fun, nit, success, status and message have one entry for each run,
+        and a history array has shape (iterations + 1, runs), constant after the end of a run.
 
     Raises:
-        TypeError, ValueError: if an argument or option is not accepted, or ``fun`` returns something of the wrong
-            shape, or is not finite at ``x0``; before any step is made.
+        TypeError, ValueError: before the first step, if an argument or option is not accepted, or if ``fun`` returns
+            something of the wrong shape or is not finite at ``x0``.
 
     Example:
         >>> import numpy as np, npgm
@@ -264,7 +261,7 @@ class _Loop:
         here = Probe(method, objective, self.iterate.x) if calls_left and advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
         for i in np.flatnonzero(objective.projected).tolist():
-            messages[i] += " x0 was outside of the bounds, and was projected onto them."
+            messages[i] += " x0 was outside the bounds and was projected onto them."
         for i, since in enumerate(progress.last_progress):
             unfallen = f"f and its gradient have not fallen since iteration {since}"
             if cycling[i]:
@@ -273,8 +270,8 @@ class _Loop:
                 messages[i] += f" The points rest: {unfallen}, and the steps are too short to change that."
             if at_start is not None and in_vain[i] and at_start.contradicts[i]:
                 messages[i] += (
-                    " From x0, f does not change along its gradient as that says; scipy.optimize.check_grad compares "
-                    "the two."
+                    " At x0, f does not change along its gradient as the gradient says; compare the two with "
+                    "scipy.optimize.check_grad."
                 )
             elif here is not None and cycling[i]:
                 messages[i] += f" The curvature there suggests lr={here.lr[i]:.1e}."

@@ -1,4 +1,4 @@
-"""The theory as software: its constants measured, its theorems as functions, and runs held to them."""
+"""The theory as software: estimates of its constants, its theorems as functions, and certificates of runs."""
 
 from npgm.theory import bounds, certify, oracles
 from npgm.theory.bounds.momentum import schedule

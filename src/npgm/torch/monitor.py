@@ -1,4 +1,4 @@
-"""What everybody logs, handed to a logger as the optimizer steps."""
+"""Logs what everybody logs, as the optimizer steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from npgm.torch.optimizer import NPGM
 
 
 class Monitor:
-    """Hands the norms, the saturation, λ and the stepsize of an optimizer's steps to a logger.
+    """Logs the norms, the saturation, λ and the stepsize of an optimizer's steps.
 
-    It follows the optimizer by its step hooks, so that it works in every training loop and trainer. Only the steps that
+    It uses the optimizer's step hooks, so it works in every training loop and trainer. Only the steps that
     are logged are tracked, and only they wait for the device. Of each parameter group ``k`` that had a gradient it logs
 
     - ``npgm/k/saturation``, ``npgm/k/input_norm``, ``npgm/k/output_norm`` and ``npgm/k/scale``, the fields of
@@ -28,7 +28,7 @@ class Monitor:
         optimizer: the optimizer, itself and not what a trainer has made of it.
         log: called as ``log(name, value, step)`` with a str, a float and an int, as ``SummaryWriter.add_scalar`` is.
         every: how many steps lie between two that are logged.
-        step: how many steps were taken before: 0, or where a training goes on that number.
+        step: how many steps were taken before: 0, or that number if a training is resumed.
 
     Raises:
         TypeError, ValueError: if an argument is not accepted.

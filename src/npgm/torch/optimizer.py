@@ -262,7 +262,7 @@ class NPGM(Optimizer):
                 phi = options.described({"kernel_parameters": {}, **group})
                 if own is not None and own["params"] and phi != (mine := options.described(own)):
                     warnings.warn(
-                        f"group {i} goes on with the reference function of the state, {phi}, in place of {mine}",
+                        f"group {i} continues with the reference function of the state, {phi}, instead of {mine}",
                         stacklevel=4,
                     )
                 groups.append(group)

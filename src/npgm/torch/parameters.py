@@ -34,34 +34,34 @@ def matrices(
     blocks: Mapping[nn.Module | str, int] | None = None,
     **others: Any,
 ) -> list[dict[str, Any]]:
-    """Return parameter groups for a spectral φ: the weights of linear maps, and all that is not a matrix.
+    """Sort the parameters of a model into groups for a spectral φ: the weights of linear maps, and the rest.
 
-    A parameter is known by the kind of its module and by what it is shared with, never by its name: the weights of
-    linear layers, convolutions, attention and recurrent layers are matrices, unless an embedding has the same one (tied
-    weights) or the layer is a head. Embeddings, heads, biases, the parameters of normalisation and all others are not.
-    What does not require a gradient is left out. Of a parametrised weight (`torch.nn.utils.parametrizations`, or the
-    older weight and spectral norm) the matrices are what it is made of and has its shape. The weight of the ``Conv1D``
-    of Hugging Face's GPT-2 is a matrix as well, transposed.
+    The weights of linear layers, convolutions, attention and recurrent layers are matrices, unless an embedding shares
+    the weight or the layer is a head. Embeddings, heads, biases, the parameters of normalisation and all others are the
+    rest. The kind of the module decides, and what shares the parameter, never its name. Parameters that do not require
+    a gradient are left out. Of a parametrised weight (`torch.nn.utils.parametrizations`, or the older weight and
+    spectral norm) the matrices are its parts that have its shape. The weight of the ``Conv1D`` of Hugging Face's GPT-2
+    is a matrix too, transposed.
 
     A weight that stacks several maps is several matrices: the queries, keys and values of
-    `torch.nn.MultiheadAttention`, and the gates of the layers and cells of LSTM and GRU. ``blocks`` says it of other
-    layers.
+    `torch.nn.MultiheadAttention`, and the gates of the layers and cells of LSTM and GRU. Name other such layers in
+    ``blocks``.
 
-    What is not a matrix moves by g/(λ + |g|) in each entry, with λ the running root mean square of the entries of each
-    parameter; docs/spectral.md has what was measured.
+    The rest moves by g/(λ + |g|) in each entry, with λ the running root mean square of the entries of each parameter;
+    docs/spectral.md has the measurements.
 
     A warning names the parameters of more than one axis if none of them is of a layer that is known.
 
     Args:
         model: the model.
-        head: the layers whose weights are no hidden ones, ``()`` for none; by default the last linear layer of the
-            model, in the order in which layers were registered.
+        head: the layers whose weights belong to the rest, ``()`` for none; by default the last linear layer that was
+            registered.
         stacks: parameters whose last two axes are matrices and whose others count them, such as the weights of experts.
         blocks: of how many maps of equal size the outputs of a layer are made, by the layer, its name, or the name of a
             parameter: 3 for a layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 for
             what is not to be split.
-        **others: options of the group of what is not a matrix, such as ``reference="separable-cosh"`` in place of that
-            above, or ``lr_multiple=0.5`` for a half of the stepsize, whatever a scheduler makes of that.
+        **others: options of the rest, such as another ``reference``, or ``lr_multiple=0.5`` for half of the stepsize,
+            which holds under every scheduler.
 
     Returns:
         Groups of named parameters, empty ones left out: matrices, a group for each number of blocks; transposed ones,

@@ -1,4 +1,4 @@
-"""Numbers to begin with: gradients of some batches are measured, and other optimizers' numbers carried over."""
+"""Numbers to begin with, from measured gradients and the numbers of other optimizers."""
 
 from __future__ import annotations
 
@@ -67,31 +67,31 @@ def suggest(
     momentum: float = 0.0,
     adam_lr: float | None = None,
 ) -> Suggestion:
-    """Measure the gradients of a model on some batches, and carry the stepsizes of other optimizers over.
+    """Measure the gradients of a model on some batches, and convert the stepsizes of other optimizers.
 
-    λ is a tenth of the gradient, in norm for an isotropic φ and in the root mean square of the entries for a separable
-    one, and a step at that gradient is as long as that of the optimizer which it replaces: SGD with stepsize
-    ``sgd_lr``, of gradients clipped to the norm ``clip``, for `NGD` and `IHGD`; and, since a step of Adam is about its
-    stepsize in each entry, ``adam_lr`` for `SNGD` and `SHGD`. With ``scale="auto"`` λ is the size of the gradient, and
+    λ is a tenth of the median gradient: of its norm for an isotropic φ, of the root mean square of its entries for a
+    separable one. A step at that gradient is as long as that of the optimizer to replace. For `NGD` and `IHGD` this is
+    SGD with the stepsize ``sgd_lr``, with gradients clipped to the norm ``clip``; for `SNGD` and `SHGD` it is Adam,
+    whose step is about ``adam_lr`` in each entry. With ``scale="auto"`` λ is the size of the gradient, and
     steps are as long. `SpectralGD` takes ``adam_lr`` itself, as Muon does. These are numbers to begin a search with:
     ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the stepsize carries
     over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless ``cycle_momentum=False``.
 
-    Gradients at the start need not be those of the rest of a training; measure on a model that has trained a while
-    if there is one. Parameters, their gradients and the buffers are left as they were; random numbers may be drawn.
+    Gradients at the start of a training may differ from later ones; if you can, measure on a model that has trained for
+    a while. Parameters, their gradients and the buffers stay as they were; random numbers may be drawn.
 
     Args:
         model: the model, on the device of the batches, in the mode in which it is trained.
         loss: the loss of the model on a batch, with the reduction that the training has.
         batches: some minibatches, such as ``itertools.islice(loader, 20)``; an iterator is used up.
-        sgd_lr: the stepsize of `torch.optim.SGD` that is to be replaced, if there is one.
-        clip: the radius of its gradient clipping, infinite without.
+        sgd_lr: the stepsize of `torch.optim.SGD`, if you replace that.
+        clip: the threshold of its gradient clipping, infinite without.
         momentum: that of SGD, in torch's undamped form, and of the optimizers that are suggested, in the damped one.
-        adam_lr: the stepsize of Adam or AdamW that is to be replaced, if there is one.
+        adam_lr: the stepsize of Adam or AdamW, if you replace that.
 
     Raises:
-        ValueError, TypeError: if a number is not accepted, or there is no batch or no parameter to train, or a gradient
-            is not finite, or all are zero.
+        ValueError, TypeError: if a number is not accepted, if there is no batch or no parameter to train, if a gradient
+            is not finite, or if all are zero.
 
     Example:
         >>> _ = torch.manual_seed(0)

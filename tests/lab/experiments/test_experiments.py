@@ -135,7 +135,7 @@ def test_a_command_says_how_to_go_on_after_an_interruption(tmp_path, command, ex
         os.kill(process.pid, signal.SIGINT)
         process.join(10)
     assert process.exitcode == 130
-    assert "the finished runs are kept, and the same command goes on from there" in output.read_text()
+    assert "the finished runs are kept, and the same command continues from there" in output.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Runs held to the theorems: for each one that applies, its bound against what was observed, and why others do not.
+"""Certificates: a run is compared with the bound of each theorem that applies, and told why the others do not.
 
 >>> import npgm
 >>> problem = npgm.problems.registry["cosh-sum"](c=2.0)
@@ -13,7 +13,7 @@
 >>> report.refused["Theorem 2.4"]
 'Theorem 2.4 does not apply: it assumes β > 0, but β = 0'
 
-γ, β and φ are those of the history's own method. A certificate is as good as its constants: from estimates (see
+γ, β and φ are read from the history. A certificate is as good as its constants: from estimates (see
 `npgm.theory.smoothness`) it is empirical.
 """
 

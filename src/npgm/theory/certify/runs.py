@@ -1,4 +1,4 @@
-"""Deterministic runs held to the theorems."""
+"""Certificates of deterministic runs."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def deterministic(
     convex: bool = False,
     distance: float | None = None,
 ) -> Report:
-    """Hold a run to every theorem of the paper, and to the derived ones.
+    """Check a run against every theorem of the paper, and against the derived ones.
 
-    γ, β and φ are those of the history's own method. Theorems A and A' are about momentum before the preconditioner,
+    γ, β and φ are read from the history. Theorems A and A' are about momentum before the preconditioner,
     all others about Algorithm 1; a run of another method is refused by all.
 
     Args:

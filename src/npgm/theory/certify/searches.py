@@ -1,4 +1,4 @@
-"""Runs whose stepsizes were found by a rule, held to the bounds that need no L."""
+"""Certificates of runs whose stepsizes were found by a rule: the bounds that need no L."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def auto(
     decrease: float | None = None,
     resolution: float | None = None,
 ) -> Report:
-    """Hold a run to the bounds that need no L, whatever found its stepsizes; k counts the steps that were taken.
+    """Check a run against the bounds that need no L, whatever found its stepsizes; k counts the steps taken.
 
     Two bounds. The variable form of Theorem 2.2 is that of ``lr="backtracking"`` with β < 1/2, whose test every step
     has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose

@@ -1,4 +1,4 @@
-"""Stochastic runs held to the theorems, in the mean over seeds."""
+"""Certificates of stochastic runs, in the mean over seeds."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def stochastic(
     gradient_lipschitz: float | None = None,
     resolution: float | None = None,
 ) -> Report:
-    """Hold stochastic runs to Theorems 3.1 and 3.5, or with momentum to Theorems A and A', in the mean over the seeds.
+    """Check stochastic runs against Theorems 3.1 and 3.5, or with momentum A and A', in the mean over the seeds.
 
     The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, whatever the
     distribution, such that a certificate fails by chance at most once in a thousand; one seed decides nothing. For
@@ -176,7 +176,7 @@ def growing_batches(
     variance: float,
     resolution: float | None = None,
 ) -> Report:
-    """Hold stochastic runs to Theorem 3.4: K iterations with a batch of K, for several K.
+    """Check stochastic runs against Theorem 3.4: K iterations with a batch of K, for several K.
 
     Args:
         histories: for each K, that of ``simulate(..., iterations=K, batch=K)``, from one start and with one γ.

@@ -51,12 +51,13 @@ many rejections in a row."""
 @register
 @dataclass(frozen=True)
 class Auto(Method):
-    """Quasi-Newton steps, and a preconditioned heavy ball where they are not at home; no number to choose.
+    """Quasi-Newton steps, and a preconditioned heavy ball where those fail; no number to choose.
 
     The first step goes against the gradient. If f grows like a quartic along it, as a factorisation does far from its
-    minimisers, the heavy ball of "npgm" with ``lr="auto"`` and ``scale="auto"`` goes on, until a quadratic model of f
-    holds along its steps; else, and then, L-BFGS steps follow, with lengths by interpolation. Where these are rejected
-    again and again, or the curvature grows, the heavy ball takes over again. One value and one gradient an iteration.
+    minimisers, the heavy ball of "npgm" with ``lr="auto"`` and ``scale="auto"`` follows, until a quadratic model of f
+    holds along its steps. Then, or at once otherwise, L-BFGS steps follow, with lengths by interpolation. If these are
+    rejected again and again, or the curvature grows, the heavy ball takes over again. An iteration takes one value and
+    one gradient.
 
     The bound of `npgm.solvers.stepsizes.edge_of_stability.EdgeOfStability` on min γ φ(u) holds for the whole run: of a
     quasi-Newton step p, γ is the number at which its test asks for as much as Armijo's, σγφ(u) = c⟨-p, ∇f(x)⟩.
