@@ -16,6 +16,7 @@ from npgm.lab.bench import pinn
 TINY = {
     "accumulate": "--rounds 2 --batch 2",
     "auto-lr": "--steps 1 --examples 64",
+    "composite": "--seeds 1 --limit 20",
     "factorization": "--rounds 2 --iterations 1 --ranks 2",
     "imports": "--rounds 2",
     "kernel-accuracy": "--every 40000003",

@@ -166,10 +166,10 @@ class ProximalLBFGS(CompositeMethod):
             state.decrease,
         )
         curved = self.newton.curved(trial)
-        followed, line = self.line.judge(xp, replace(trial, step_norm=state.length), curved, state.line)
         fallen = trial.finite & (trial.there.f <= trial.here.f - least + trial.slack(xp))
-        taken = fallen & (state.plain | followed)
-        line = line._replace(rejections=xp.where(taken, xp.zeros_like(lr), state.line.rejections + 1.0))
+        taken = fallen & (state.plain | self.line.passes(xp, trial))
+        # by the length before the proximal map
+        line = self.line.follow(xp, replace(trial, step_norm=state.length), taken, curved, state.line)
 
         largest = xp.where(trial.finite, xp.maximum(trial.curvature(xp), DISCOUNT * state.secant), state.secant)
         inverse = xp.where(largest > 0.0, 1.0 / one_if_zero(xp, largest), xp.full_like(lr, xp.inf))

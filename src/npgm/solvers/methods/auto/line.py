@@ -51,6 +51,11 @@ class Interpolation:
 
     def judge(self, xp: Namespace, trial: Trial, curved: Array, state: State) -> tuple[Array, State]:
         """Return where the step is taken, and the next state; ``curved`` is where a pair is learnt from it."""
+        taken = self.passes(xp, trial)
+        return taken, self.follow(xp, trial, taken, curved, state)
+
+    def passes(self, xp: Namespace, trial: Trial) -> Array:
+        """Return where f falls enough."""
         slope = trial.slope(xp)
         end = slope + trial.product
         change = trial.there.f - trial.here.f
@@ -58,14 +63,19 @@ class Interpolation:
         # a change of f that is lost in rounding says nothing: the gradient decides
         flat = xp.abs(change) < max(1e-10, 64.0 * float(xp.finfo(change.dtype).eps)) * xp.abs(trial.here.f)
         settled = (trial.there.grad_norm < 1.5 * trial.here.grad_norm) | (xp.abs(end) <= STEEP * xp.abs(slope))
-        taken = taken & (~flat | settled)
-        least = cubic_minimiser(xp, change, slope, end)
+        return taken & (~flat | settled)
+
+    def follow(self, xp: Namespace, trial: Trial, taken: Array, curved: Array, state: State) -> State:
+        """Return the next state, where ``taken`` says which steps are."""
+        slope = trial.slope(xp)
+        end = slope + trial.product
+        least = cubic_minimiser(xp, trial.there.f - trial.here.f, slope, end)
         least = xp.clip(xp.where(xp.isfinite(least), least, LONGEST + 0.0 * least), SHORTEST, LONGEST)
         shorter = xp.where(trial.finite, least, SHORTEST + 0.0 * slope) * trial.step_norm
         last = xp.where(taken, xp.maximum(trial.step_norm, LAST * state.last), state.last)
         one = xp.ones_like(last)
         stretch = xp.where(curved | (end >= STEEP * slope), one, STRETCH * state.stretch)
-        return taken, State(
+        return State(
             xp.where(taken, LONGER * last, shorter),
             last,
             xp.where(taken, stretch, state.stretch),
