@@ -111,20 +111,18 @@ def negative_binomial(X: Floats, counts: Floats) -> Function:
 def cox(X: Floats, times: Floats, seen: Bools) -> Function:
     """Return Cox's partial likelihood, with ties as Breslow has them; times not ``seen`` to end are censored."""
     order = np.argsort(-times, kind="stable")
-    X, times, seen = X[order] - X.mean(axis=0), times[order], seen[order].astype(np.float64)
-    at_risk = (
-        np.searchsorted(-times, -times, side="right") - 1
-    )  # those with a time as long or longer are the first ones
+    X, times, events = X[order] - X.mean(axis=0), times[order], seen[order].astype(np.float64)
+    at_risk = np.searchsorted(-times, -times, side="right") - 1  # the last of those whose time is as long or longer
 
     def fun(x: Floats) -> tuple[float, Floats]:
         z = X @ x
         top = z.max()
         weights = np.exp(z - top)
         totals = np.cumsum(weights)[at_risk]
-        f = np.sum(seen * (np.log(totals) + top - z)) / seen.sum()
-        each = np.bincount(at_risk, seen / totals, len(z))
+        f = np.sum(events * (np.log(totals) + top - z)) / events.sum()
+        each = np.bincount(at_risk, events / totals, len(z))
         expected = weights * np.cumsum(each[::-1])[::-1]
-        return float(f), X.T @ (expected - seen) / seen.sum()
+        return float(f), X.T @ (expected - events) / events.sum()
 
     return fun
 
