@@ -18,8 +18,14 @@ def main() -> None:
         if error.name is None or error.name.startswith("npgm"):
             raise
         sys.exit(f"npgm: the command line needs the package {error.name}; install npgm[experiments]")
+    from npgm.lab.terminal import complain
+
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    app()
+    try:
+        app()
+    except OSError as error:  # of the standard output, as on a full disk; what a command writes else, it reports itself
+        complain(error)
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import npgm
-from npgm import references
+from npgm import kernels, references
 
 SHAPE = (3, 4)
 
@@ -52,3 +52,28 @@ def test_jvp_is_finite_in_float32_near_the_largest_numbers(lift, jvp):
     y[0, 0] = 1e37
     for size in (1.0, 1e6):
         assert np.isfinite(jvp(phi.precondition, y, np.full(SHAPE, size, dtype=np.float32))).all()
+
+
+# with the tangents below, quotients of the two are normal numbers
+LARGE = {np.float64: (1e-300, 1e-20, 1.0, 1e10, 1e160, 1e300), np.float32: (1e-37, 1e-10, 1.0, 1e5, 1e20, 1e30)}
+
+
+@pytest.mark.parametrize("dtype", LARGE)
+@pytest.mark.parametrize("jvp", [by_torch, pytest.param(by_jax, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("key", kernels.registry)
+def test_jvp_of_a_kernel_holds_at_numbers_of_any_size(key, jvp, dtype):
+    if key == "expsq" and jvp is by_torch:
+        pytest.skip("torch differentiates the iterations for Lambert's W, which square y")
+    kernel, y = kernels.registry[key](), np.array(LARGE[dtype], dtype=dtype)
+    wide = y.astype(np.float64)
+    u, slope = kernel.precondition(wide), kernel.curvature(wide)
+    # each with the size of the terms of which it may be a difference
+    products = {"conjugate": (u, u), "precondition": (slope, u / wide), "stationarity": (wide * slope, u)}
+    limits = np.finfo(dtype)
+    for size in (1e-6, 1.0, 1e6):
+        for function, (want, terms) in products.items():
+            got = jvp(getattr(kernel, function), y, np.full(y.shape, size, dtype=dtype)).astype(np.float64)
+            error = np.abs(got - size * want)
+            allowed = 1e2 * float(limits.eps) * size * np.abs(terms) + 4.0 * float(limits.tiny) * max(size, 1.0)
+            allowed[np.abs(size * want) > float(limits.max)] = np.inf
+            assert (error <= allowed).all(), (function, size, y[~(error <= allowed)])

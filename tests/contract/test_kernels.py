@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import mpmath as mp
 import numpy as np
 import pytest
@@ -103,6 +105,11 @@ def test_fenchel_young_inequality(kernel):
     assert (kernel(x) + kernel.conjugate(y) >= x * y - 1e-12 * np.abs(x * y) - 1e-300).all()
 
 
+def undeclared(kernel, name):
+    """A method by its formula alone, without the derivative that the class declares for it."""
+    return functools.partial(getattr(type(kernel), name).__wrapped__, kernel)
+
+
 @each_kernel_with(AUTOGRAD)
 def test_derivatives_agree_with_autograd(kernel, backend):
     inside = 0.95 if kernel.radius == np.inf else 0.95 * kernel.radius
@@ -110,8 +117,8 @@ def test_derivatives_agree_with_autograd(kernel, backend):
     y = np.array([-1e4, -2.0, -0.3, -1e-9, 0.0, 1e-20, 0.7, 1.0, 30.0])
     for value, derivative, at in [
         (kernel, kernel.gradient, x),
-        (kernel.conjugate, kernel.precondition, y),
-        (kernel.precondition, kernel.curvature, y),
+        (undeclared(kernel, "conjugate"), kernel.precondition, y),
+        (undeclared(kernel, "precondition"), kernel.curvature, y),
     ]:
         got = backend.derivative(value, backend.array(at))
         # the derivative of y/(...) is a difference of terms of the size of the rescaling

@@ -266,6 +266,23 @@ def test_exceptions_of_the_user_pass_through():
         npgm.minimize(fun, START, lr=0.1, callback=lambda x: (_ for _ in ()).throw(KeyboardInterrupt))
 
 
+def test_integers_are_taken_as_scipy_takes_them():
+    def steps(x):
+        return np.int64(np.rint(x @ x)), np.rint(2.0 * x).astype(np.int64)
+
+    def floats(x):
+        value, grad = steps(x)
+        return float(value), grad.astype(np.float64)
+
+    res = npgm.minimize(steps, [3, 4], method="gd", lr=0.1)
+    np.testing.assert_array_equal(res.x, npgm.minimize(floats, [3.0, 4.0], method="gd", lr=0.1).x)
+    assert res.jac.dtype == np.float64
+    same = scipy.optimize.minimize(
+        lambda x: list(steps(x)), [3, 4], jac=True, method=npgm.solvers.gd, options={"lr": 0.1}
+    )
+    np.testing.assert_array_equal(same.x, res.x)
+
+
 def test_nan_along_the_way_ends_the_run_at_the_last_finite_point():
     def hole(x):
         f, g = fun(x)

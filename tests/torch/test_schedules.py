@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from torch.optim import lr_scheduler, swa_utils
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from npgm.torch import IHGD, SHGD
+from npgm.torch import IHGD, NPGM, SHGD, SpectralGD
 from tensors import assert_unchanged, loss, parameters, snapshot
 
 
@@ -50,6 +51,70 @@ def test_closure_hooks_and_named_parameters():
     model.bias.grad = torch.full((2,), torch.nan)
     with pytest.raises(RuntimeError, match="the gradient of bias holds NaN"):
         optimizer.step()
+
+
+SCHEDULERS = {
+    "LambdaLR": lambda opt: lr_scheduler.LambdaLR(opt, lambda k: 0.9**k),
+    "MultiplicativeLR": lambda opt: lr_scheduler.MultiplicativeLR(opt, lambda k: 0.9),
+    "StepLR": lambda opt: lr_scheduler.StepLR(opt, 2),
+    "MultiStepLR": lambda opt: lr_scheduler.MultiStepLR(opt, [1, 4]),
+    "ConstantLR": lambda opt: lr_scheduler.ConstantLR(opt, 0.5, 3),
+    "LinearLR": lambda opt: lr_scheduler.LinearLR(opt, 0.2, total_iters=4),
+    "ExponentialLR": lambda opt: lr_scheduler.ExponentialLR(opt, 0.9),
+    "PolynomialLR": lambda opt: lr_scheduler.PolynomialLR(opt, 6, 2.0),
+    "CosineAnnealingLR": lambda opt: lr_scheduler.CosineAnnealingLR(opt, 5),
+    "CosineAnnealingWarmRestarts": lambda opt: lr_scheduler.CosineAnnealingWarmRestarts(opt, 2, 2),
+    "CyclicLR": lambda opt: lr_scheduler.CyclicLR(opt, 0.01, 0.3, 2, base_momentum=0.8, max_momentum=0.95),
+    "OneCycleLR": lambda opt: lr_scheduler.OneCycleLR(opt, 0.3, total_steps=9),
+    "SWALR": lambda opt: swa_utils.SWALR(opt, 0.01, 3),
+    "ReduceLROnPlateau": lambda opt: lr_scheduler.ReduceLROnPlateau(opt, patience=1, factor=0.5, min_lr=[0.01, 0.1]),
+    "SequentialLR": lambda opt: lr_scheduler.SequentialLR(
+        opt, [lr_scheduler.LinearLR(opt), lr_scheduler.ExponentialLR(opt, 0.9)], [3]
+    ),
+    "ChainedScheduler": lambda opt: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.ConstantLR(opt), lr_scheduler.StepLR(opt, 3)]
+    ),
+}
+"""Each scheduler of torch, over two parameter groups."""
+
+
+def scheduled(make, scheduler):
+    """An optimizer with two groups, and its scheduler."""
+    groups = [
+        {"params": [torch.ones(2, requires_grad=True)]},
+        {"params": [torch.ones(3, requires_grad=True)], "lr": 0.5},
+    ]
+    optimizer = make(groups, lr=0.1, momentum=0.9)
+    return optimizer, SCHEDULERS[scheduler](optimizer)
+
+
+def epochs(optimizer, scheduler, count, name):
+    """What the schedule makes of both groups in so many epochs."""
+    seen = []
+    for _ in range(count):
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad = torch.ones_like(parameter)
+        optimizer.step()
+        scheduler.step(*[1.0] * (name == "ReduceLROnPlateau"))
+        seen.append([(float(group["lr"]), group["momentum"]) for group in optimizer.param_groups])
+    return seen
+
+
+@pytest.mark.parametrize("optimizer", [IHGD, partial(NPGM, lr_like="sgd"), partial(SpectralGD, lr_like="sgd")])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_scheduler_does_what_it_does_with_sgd(name, optimizer):
+    want = epochs(*scheduled(torch.optim.SGD, name), 8, name)
+    ours, scheduler = scheduled(optimizer, name)
+    assert epochs(ours, scheduler, 4, name) == want[:4]
+    later, resumed = scheduled(optimizer, name)
+    later.load_state_dict(ours.state_dict())
+    resumed.load_state_dict(copy.deepcopy(scheduler.state_dict()))
+    assert epochs(later, resumed, 4, name) == want[4:]
+
+
+def test_every_scheduler_of_torch_is_tried():
+    assert set(lr_scheduler.__all__) - {"LRScheduler"} <= set(SCHEDULERS)
 
 
 @pytest.mark.parametrize("lr", [0.1, torch.tensor(0.1)], ids=["float", "tensor"])

@@ -347,13 +347,18 @@ def differentiable(
     """
     if array_api_compat.is_torch_array(x):
         return _torch_function().apply(x, function, jvp, vjp)
-    if array_api_compat.is_jax_array(x):
-        import jax  # present, since x is one of its arrays
+    return differentiable_in_jax(function, x, jvp)
 
-        custom = jax.custom_jvp(function)
-        custom.defjvp(lambda points, vectors: (custom(*points), jvp(points[0], vectors[0])))
-        return custom(x)
-    return function(x)
+
+def differentiable_in_jax(function: Callable[[Array], Any], x: Array, jvp: Callable[[Array, Array], Any]) -> Any:
+    """Return ``function(x)``, in JAX with the derivative ``jvp``, of any order and in both modes."""
+    if not is_jax(x):
+        return function(x)
+    import jax  # present, since x is one of its arrays
+
+    custom = jax.custom_jvp(function)
+    custom.defjvp(lambda points, vectors: (custom(*points), jvp(points[0], vectors[0])))
+    return custom(x)
 
 
 @functools.cache

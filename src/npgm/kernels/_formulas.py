@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from npgm._common.array import Array, Namespace
+from npgm._common.array import Array, Namespace, stop_gradient
 
 
 def sign_and_magnitude(xp: Namespace, x: Array) -> tuple[Array, Array]:
@@ -36,7 +36,20 @@ def outside(xp: Namespace, a: Array, radius: float, edge: float, beyond: float) 
 
 def hypot1(xp: Namespace, y: Array) -> Array:
     """Return sqrt(1 + y²) without overflow."""
-    return xp.hypot(xp.ones_like(y), y)
+    near, b, c = split(xp, sign_and_magnitude(xp, y)[1], _forgets_one(xp, y))
+    return xp.where(near, xp.sqrt(1.0 + b * b), c)  # automatic differentiation of hypot forms y dy, which overflows
+
+
+def arsinh(xp: Namespace, y: Array) -> Array:
+    """Return arsinh(y), the derivative of whose library function forms y²."""
+    s, a = sign_and_magnitude(xp, y)
+    near, b, c = split(xp, a, _forgets_one(xp, y))
+    return s * xp.where(near, xp.asinh(b), xp.log(c) + math.log(2.0))
+
+
+def _forgets_one(xp: Namespace, y: Array) -> float:
+    """Return a power of two from which on 1 + y² is y² in the dtype of ``y``."""
+    return 2.0**28 if xp.finfo(y.dtype).bits == 64 else 2.0**13
 
 
 def horner(w: Array, coefficients: list[float]) -> Array:
@@ -89,4 +102,6 @@ def power(xp: Namespace, a: Array, exponent: Fraction) -> Array:
     if rest == 0.0:
         return value
     positive = (a > 0) & xp.isfinite(a)
-    return value * xp.where(positive, 1.0 + rest * xp.log(xp.where(positive, a, xp.ones_like(a))), xp.ones_like(a))
+    # a constant of automatic differentiation: its derivative is beyond the last digit, and its cotangents are large
+    correction = 1.0 + rest * xp.log(stop_gradient(xp.where(positive, a, xp.ones_like(a))))
+    return value * xp.where(positive, correction, xp.ones_like(a))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
-from npgm._common.array import Array, Namespace, elementwise
+from npgm._common.array import Array, Namespace, as_real_array, differentiable_in_jax, elementwise
 from npgm._common.registry import Registry
 
 registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")
@@ -24,6 +26,19 @@ class Kernel(ABC):
     the formulas and what differs from the properties below, and gives the five functions that are abstract here; the
     other two have defaults that a closed form should replace where it is more accurate.
     """
+
+    def __init_subclass__(cls, *, closed_forms: bool = True, **others: Any) -> None:
+        """Give h*, h*' and h(h*') of the class in JAX the derivatives h*', h*'' and y h*'' of the class.
+
+        JAX's rule for quotients divides by squares, which overflow at large gradients.
+
+        Args:
+            closed_forms: False if these functions are less accurate than what differentiation makes of the formulas.
+        """
+        super().__init_subclass__(**others)
+        for name, derivative in _DERIVATIVES.items():
+            if closed_forms and name in vars(cls):
+                setattr(cls, name, _with_derivative(vars(cls)[name], derivative))
 
     key: ClassVar[str]
     """The name under which the kernel is registered."""
@@ -102,3 +117,25 @@ class Kernel(ABC):
         nonzero = y != 0
         safe = xp.where(nonzero, y, xp.ones_like(y))
         return xp.where(nonzero, self.precondition(safe) / safe, xp.full_like(y, self.curvature_at_zero))
+
+
+def _slope_of_stationarity(kernel: Kernel, y: Array) -> Array:
+    xp, y = as_real_array(y)
+    return xp.where(y == 0, y, y * kernel.curvature(y))  # which may be infinite at zero
+
+
+Method: TypeAlias = Callable[[Kernel, Array], Array]
+
+_DERIVATIVES: dict[str, Method] = {
+    "conjugate": lambda kernel, y: kernel.precondition(y),
+    "precondition": lambda kernel, y: kernel.curvature(y),
+    "stationarity": _slope_of_stationarity,
+}
+
+
+def _with_derivative(method: Method, derivative: Method) -> Method:
+    @functools.wraps(method)
+    def differentiated(self: Kernel, y: Array) -> Array:
+        return differentiable_in_jax(functools.partial(method, self), y, lambda at, v: derivative(self, at) * v)
+
+    return differentiated

@@ -77,7 +77,7 @@ class _Derived(Kernel):
         """Raise a ValueError that says what is wrong with the functions."""
 
 
-class FromPrimal(_Derived):
+class FromPrimal(_Derived, closed_forms=False):
     """A kernel from h and h' alone: h*' is the root of h'(u) = y, h* = u y - h(u) and h*'' = 1/h''(u).
 
     A subclass states ``key``, ``radius`` if its domain is bounded, and gives the two functions; also ``mu``, for the
@@ -135,7 +135,7 @@ class FromPrimal(_Derived):
         _check_stated(self)
 
 
-class FromDual(_Derived):
+class FromDual(_Derived, closed_forms=False):
     """A kernel from the preconditioner h*' alone: h' is its inverse, h* its integral and h(x) = x y - h*(y).
 
     A subclass states ``key``, ``radius`` if the preconditioner is bounded, and gives the function; also ``mu``, with

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npgm._common.array import Array, Namespace, elementwise
-from npgm.kernels._formulas import artanh_tail, exp_tail, hypot1, minus_log1p, sign_and_magnitude, split
+from npgm.kernels._formulas import arsinh, artanh_tail, exp_tail, hypot1, minus_log1p, sign_and_magnitude, split
 from npgm.kernels.base import Kernel, register
 
 
@@ -31,11 +31,11 @@ class Cosh(Kernel):
     @elementwise
     def conjugate(self, xp: Namespace, y: Array) -> Array:
         # y arsinh(y) - (s - 1) with s = sqrt(1 + y²), rearranged so that nothing cancels at small y
-        return y * (xp.asinh(y) - y / (1.0 + hypot1(xp, y)))
+        return y * (arsinh(xp, y) - y / (1.0 + hypot1(xp, y)))
 
     @elementwise
     def precondition(self, xp: Namespace, y: Array) -> Array:
-        return xp.asinh(y)
+        return arsinh(xp, y)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:

@@ -35,8 +35,10 @@ def guarded(work: Callable[[], T]) -> T:
 
 def complain(error: object) -> None:
     """Print what is wrong."""
-    if isinstance(error, OSError) and error.filename is not None:
-        error = f"{error.strerror}: {error.filename}"  # without the number
+    if isinstance(error, OSError) and error.strerror is not None:
+        error = (
+            error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+        )  # without the number
     Console(stderr=True).print(f"npgm: {error}", style="red", markup=False, highlight=False, soft_wrap=True)
 
 

@@ -96,7 +96,7 @@ class Objective:
                 pair = pair, self._differences(point, pair)
             elif self.jac is not True:
                 pair = pair, self.jac(point, *self.args)
-        if not isinstance(pair, tuple) or len(pair) != 2:
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(
                 f"fun must return the pair (f, gradient), since jac=True, not {type(pair).__name__}; for a function "
                 'without gradient give jac="2-point", finite differences'
@@ -150,12 +150,7 @@ class Objective:
         return grad
 
     def _as_array(self, value: Any, name: str) -> Array:
-        value = _detached(value)
-        if not array_api_compat.is_array_api_obj(value):
-            value = np.asarray(value)
-            if value.dtype.kind in "iu":
-                value = value.astype(np.float64)
-        xp, value = as_real_array(value, name)
+        xp, value = as_real_array(_floating(_detached(value)), name)
         if xp is self.xp:
             return value
         if isinstance(self.x0, np.ndarray):  # of a function of torch or JAX, called with NumPy's points
@@ -184,7 +179,7 @@ def _floating(x: Any) -> Any:
     """Return integers of NumPy, or in a sequence, in float64, as SciPy does; anything else as it is."""
     if not array_api_compat.is_array_api_obj(x):
         x = np.asarray(x)
-    return x.astype(np.float64) if isinstance(x, np.ndarray) and x.dtype.kind in "iu" else x
+    return x.astype(np.float64) if isinstance(x, np.ndarray | np.generic) and x.dtype.kind in "iu" else x
 
 
 def _detached(x: Any) -> Any:

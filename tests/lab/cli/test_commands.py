@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import errno
 import io
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,32 @@ def test_an_encoding_without_the_signs_gets_plain_letters(monkeypatch, encoding,
     assert not ended.value.code
     text = written.getvalue().decode(encoding)
     assert all(formula in text for formula in formulas)
+
+
+class FullDisk(io.RawIOBase):
+    def writable(self):
+        return True
+
+    def write(self, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("command", ["--version", "kernels", "data list", "noise two-quadratics"])
+def test_a_full_disk_of_the_output_is_one_line(monkeypatch, capfd, command):
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(FullDisk(), "utf-8", write_through=True))
+    with pytest.raises(SystemExit) as ended:
+        commands.program(*command.split())
+    assert ended.value.code == 1
+    assert capfd.readouterr().err.split("\n") == ["npgm: No space left on device", ""]
+
+
+@pytest.mark.parametrize("command", ["kernels", "noise two-quadratics", "certify double-well"])
+def test_a_plot_on_a_full_disk_is_one_line(monkeypatch, tmp_path, command):
+    def full(path, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    said = commands.refused(*command.split(), "--plot", tmp_path / "plot.svg")
+    assert said.strip() == f"npgm: No space left on device: {tmp_path / 'plot.svg'}"
+    assert not list(tmp_path.iterdir())

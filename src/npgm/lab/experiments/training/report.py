@@ -55,6 +55,9 @@ class TrainingReport(KindReport):
             if runs.is_empty():
                 continue
             times, last = runs["times"].to_numpy(), runs["last"].to_numpy()
+            if not np.isfinite(last).any():
+                rows.append((label, f"{last.min():.4g}", "–", "none: every stepsize diverges"))
+                continue
             near = times[last <= last.min() + NEAR]
             width = f"{near.max() / near.min():.3g}"
             at_edge = near.min() == times[0] or near.max() == times[-1]
