@@ -78,11 +78,11 @@ def move(
     plain: bool = False,
     scales: int = 0,
 ) -> None:
-    """Move two tensors; with ``scales``, λ follows: one for both, or one for each."""
+    """Move a tensor; with ``scales`` λ follows, for so many tensors, each with a grad_scale."""
     n = max(scales, 1)
     xs, gs = ([torch.zeros(10, dtype=dtype) for _ in range(n)] for _ in range(2))
     factors = torch.ones(n, dtype=torch.float64) if scales or not kernel else None
-    scale, keep = (None, None) if plain else (torch.ones(()), torch.ones((), dtype=torch.bool))
+    scale, keep = (None, None) if plain else (torch.ones(n), torch.ones((), dtype=torch.bool))
     ms = [] if momentum is None else [torch.zeros(10, dtype=momentum) for _ in range(n)]
     lr = torch.ones((), dtype=torch.float64)
     rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)

@@ -87,7 +87,7 @@ def test_a_step_without_a_scale_is_as_long(name):
     holder = nn.ParameterList([p])
     found = suggest(holder, lambda model, _: (model[0] * g).sum(), [None], sgd_lr=0.01, adam_lr=0.003)
     p.grad = g.clone()
-    getattr(npgm.torch, name)([p], **found.automatic[name]).step()
+    getattr(npgm.torch, name)([p], momentum=0.0, **found.automatic[name]).step()
     length = {"NGD": 0.01 * 0.6, "IHGD": 0.01 * 0.6, "SpectralGD": 0.2 * 4 * 0.003 / (1 + 0.03**2) ** 0.5}
     assert p.norm().item() == pytest.approx(length.get(name, 4 * 0.003))
 
@@ -110,7 +110,7 @@ def test_the_text_is_code_that_runs(model, batches):
     assert [call.partition("(")[0] for call in calls] == [*names, *names, "SpectralGD"]
     for call in calls:
         optimizer = eval(call, {**vars(npgm.torch), "model": model})
-        assert optimizer.defaults["momentum"] == 0.9
+        assert optimizer.defaults["momentum"] == (0.95 if call.startswith("SpectralGD") else 0.9)
     assert [group["reference"] for group in optimizer.param_groups] == ["spectral-sqrt", "separable-log"]
     assert [group["scale"] for group in optimizer.param_groups] == ["auto", "auto"]
     assert lines[0] == f"median norm of the gradient: {found.gradient_norm:.3g}"

@@ -19,9 +19,6 @@ MARGIN = 10.0
 _MAPS = {"NGD": lambda t: t / (1.0 + t), "IHGD": math.asinh, "SNGD": lambda t: t / (1.0 + t), "SHGD": math.asinh}
 """The maps of the optimizers, of one number over λ."""
 
-_SPECTRAL = {"scale": "auto", "relative_scale": 0.03, "adjust": "rms"}
-"""Of a spectral map with Muon's stepsizes (docs/spectral.md)."""
-
 
 @dataclass(frozen=True)
 class Suggestion:
@@ -47,10 +44,7 @@ class Suggestion:
         if self.automatic:
             lines.append("without a scale to search:")
         for name, options in self.automatic.items():
-            parameters = "model.parameters()"
-            if name == "SpectralGD":
-                rest = {"reference": "separable-log", **self.automatic["SNGD"]}
-                parameters = f"matrices(model, {_written(rest)})"
+            parameters = "matrices(model)" if name == "SpectralGD" else "model.parameters()"
             lines.append(f"{name}({parameters}, {_written(options)})")
         if self.options:
             lines.append("search lr around these, and keep the schedule; OneCycleLR needs cycle_momentum=False")
@@ -73,7 +67,7 @@ def suggest(
     separable one. A step at that gradient is as long as that of the optimizer to replace. For `NGD` and `IHGD` this is
     SGD with the stepsize ``sgd_lr``, with gradients clipped to the norm ``clip``; for `SNGD` and `SHGD` it is Adam,
     whose step is about ``adam_lr`` in each entry. With ``scale="auto"`` λ is the size of the gradient, and
-    steps are as long. `SpectralGD` takes ``adam_lr`` itself, as Muon does. These are numbers to begin a search with:
+    steps are as long. `SpectralGD` takes ``adam_lr`` itself, and has its own momentum. These are numbers to begin a search with:
     ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the stepsize carries
     over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless ``cycle_momentum=False``.
 
@@ -121,9 +115,7 @@ def suggest(
         options[name] = {"lr": length / _MAPS[name](MARGIN), "scale": size / MARGIN, **beta}
         automatic[name] = {"lr": length / _MAPS[name](1.0), "scale": "auto", **beta}
     if adam_lr is not None:
-        automatic["SpectralGD"] = {"lr": adam_lr, **_SPECTRAL}
-        if momentum:
-            automatic["SpectralGD"] |= {"momentum_order": "before", "nesterov": True, **beta}
+        automatic["SpectralGD"] = {"lr": adam_lr}
     return Suggestion(norm, rms, options, automatic)
 
 
