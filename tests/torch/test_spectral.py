@@ -292,9 +292,15 @@ def test_blocks_are_matrices_by_themselves(form, options):
 
 def test_rows_that_are_no_blocks_are_refused():
     parameter = nn.Parameter(torch.ones(4, 3))
+    message = "parameter 0 of group 0 has 4 rows, which cannot be 3 blocks of one size"
+    with pytest.raises(ValueError, match=message):
+        SpectralGD([parameter], lr=0.1, blocks=3)
+    optimizer = SpectralGD([parameter], lr=0.1)
+    optimizer.param_groups[0]["blocks"] = 3
     parameter.grad = torch.ones(4, 3)
-    with pytest.raises(RuntimeError, match="parameter 0 of group 0 has 4 rows, which cannot be 3 blocks of one size"):
-        SpectralGD([parameter], lr=0.1, blocks=3).step()
+    with pytest.raises(RuntimeError, match=message):
+        optimizer.step()
+    assert parameter.eq(1.0).all()
     with pytest.raises(ValueError, match="blocks must be at least 1, not 0"):
         SpectralGD([parameter], lr=0.1, blocks=0)
 

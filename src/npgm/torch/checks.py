@@ -79,10 +79,8 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return None
     if group["reference"].startswith("spectral") and parameter.is_complex():
         return "is complex, which a spectral reference function does not support"
-    if (blocks := group["blocks"]) > 1:
-        rows, _ = rows_and_columns(parameter.shape, group["matrix_form"])
-        if rows % blocks:
-            return f"has {rows} rows, which cannot be {blocks} blocks of one size"
+    if message := fault_of_blocks(group, parameter):
+        return message
     if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
         return (
             f"has the layout {parameter.layout} and its gradient {gradient.layout}; supported are torch.strided, and "
@@ -112,6 +110,15 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
     if group["fused"] and parameter.is_cuda and (lacking := fused.missing(parameter.device)):
         return f"is on a CUDA device, where `fused=True` needs Triton: {lacking}"
     return None
+
+
+def fault_of_blocks(group: dict[str, Any], parameter: Tensor) -> str | None:
+    """Return why a parameter cannot be as many blocks as its group says, or None if it can, or has no shape yet."""
+    blocks = group["blocks"]
+    if blocks == 1 or torch.nn.parameter.is_lazy(parameter):
+        return None
+    rows, _ = rows_and_columns(parameter.shape, group["matrix_form"])
+    return f"has {rows} rows, which cannot be {blocks} blocks of one size" if rows % blocks else None
 
 
 def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:

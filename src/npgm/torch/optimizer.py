@@ -124,8 +124,8 @@ class NPGM(Optimizer):
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        if group["prox"] is not None:
-            self._require_prox(group)
+        if group["prox"] is not None or group["blocks"] > 1:
+            self._require_steps(group)
         if group["fused"]:
             fused.load({parameter.device for parameter in group["params"]})
             try:
@@ -135,11 +135,14 @@ class NPGM(Optimizer):
                 self.param_groups.pop()
                 raise
 
-    def _require_prox(self, group: dict[str, Any]) -> None:
-        """Raise unless there is a proximal step for each parameter of the last group."""
+    def _require_steps(self, group: dict[str, Any]) -> None:
+        """Raise unless each parameter of the last group can be its blocks, and has a proximal step."""
         read = Options.of(group)
         for j, parameter in enumerate(group["params"]):
-            if message := proximal.fault(read, parameter):
+            message = checks.fault_of_blocks(group, parameter)
+            if message is None and read.prox is not None:
+                message = proximal.fault(read, parameter)
+            if message:
                 i = len(self.param_groups) - 1
                 self.param_groups.pop()
                 raise ValueError(f"{checks.name_of(group, i, j)} {message}")

@@ -143,8 +143,8 @@ class Options:
     )
     lr_multiple: float = _option(
         validate.nonnegative,
-        """what multiplies ``lr`` in this group, as decoupled decay sees it, too. Schedulers do not change it, so that
-        ``lr`` itself can be the same in all groups.""",
+        """what multiplies ``lr`` in this group, in decoupled decay, too. Schedulers leave it as it is, so ``lr`` can be
+        the same in all groups.""",
         default=1.0,
     )
     momentum: float = _option(
@@ -236,8 +236,8 @@ class Options:
     )
     blocks: int = _option(
         partial(validate.count, least=1),
-        """for a spectral φ, of how many matrices of one size, one above the other, the rows of a parameter are made, as
-        the gates of an LSTM are; each has singular values of its own, and λ is that of the parameter.""",
+        """how many matrices of one size, one above the other, a parameter stacks, as the weights of an LSTM stack its
+        gates. Each has singular values of its own; λ is that of the parameter.""",
         default=1,
     )
     adjust: str | None = _option(
