@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -302,11 +303,11 @@ def _largest_before(problem: Problem, phi: Reference, ell: float, beta: float, m
     """Return the largest γ of Theorem A; for a φ of bounded domain the one of the least bound of Theorem A'."""
     if phi.radius == np.inf:
         L, b = ell / phi.mu, (beta * ell / (phi.scale * (1.0 - beta))) ** 2 / phi.kernel.mu
-        return 2.0 / (L + (L**2 + 4.0 * b) ** 0.5)  # γL + bγ² = 1
+        return 2.0 / (L + math.sqrt(L**2 + 4.0 * b))  # γL + bγ² = 1
     start = problem.start
     gap = float(problem(start)[0]) - problem.minimum(start.size)
     drift = ell * phi.euclidean_radius(start.shape) ** 2 * (2.0 * beta / (1.0 - beta) + 0.5)
-    return (gap / (drift * maxiter)) ** 0.5  # the least of D0/(γK) + γ drift
+    return math.sqrt(gap / (drift * maxiter))  # the least of D0/(γK) + γ drift
 
 
 def _run(
