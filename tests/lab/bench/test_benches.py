@@ -14,7 +14,9 @@ from npgm.lab import bench
 TINY = {
     "accumulate": "--rounds 2 --batch 2",
     "auto-lr": "--steps 1 --examples 64",
+    "bounds": "--problems logistic --iterations 4 --seeds 2",
     "factorization": "--rounds 2 --iterations 1 --ranks 2",
+    "gradient-noise": "--steps 2 --samples 50",
     "imports": "--rounds 2",
     "kernel-accuracy": "--every 40000003",
     "lr-find": "--seeds 1 --steps 1 --exponents 0 1",
