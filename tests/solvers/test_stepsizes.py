@@ -174,8 +174,8 @@ def test_backtracking_is_the_descent_inequality():
     assert res.success
     lr = res.history["lr"][res.history["taken"]]
     assert 0.125 < lr[-1] <= 0.25 * (1 + 1e-9)
-    with pytest.raises(ValueError, match=r"lr='backtracking' needs momentum < 1/2, not 0\.9"):
-        npgm.minimize(problem, problem.start, method="gdm", lr="backtracking")
+    with pytest.raises(ValueError, match=r"needs momentum < 1/2, or an isotropic and 2-subhomogeneous φ, not 0\.9"):
+        npgm.minimize(problem, problem.start, reference="separable-cosh", lr="backtracking", momentum=0.9)
 
 
 def test_bad_rules_are_refused():

@@ -11,7 +11,8 @@ import npgm
 from npgm.problems import registry
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
-from npgm.theory import certify
+from npgm.theory import bounds, certify
+from npgm.theory.bounds import AssumptionError
 
 PHI = npgm.reference("isotropic-cosh")
 
@@ -54,6 +55,48 @@ def test_backtracking_is_certified_without_a_constant(key, momentum):
     assert "descent test" in certify.auto(History(arrays, NPGM(1.0)), minimum=0.0).refused[certificate.bound.theorem]
     wrong = {**arrays, "stationarity": 1e4 * arrays["stationarity"]}
     assert certify.auto(History(wrong, method), minimum=0.0).verdict == "violated"
+
+
+@pytest.mark.parametrize("momentum", [0.5, 0.9])
+@pytest.mark.parametrize("key", ["quartic", "double-well", "quadratic"])
+def test_backtracking_with_any_momentum_is_certified(key, momentum):
+    """Theorem B with stepsizes that vary; its second test, that of ‖u⁺ - u‖, is checked along the run."""
+    problem, points = registry[key](), []
+    result = npgm.minimize(
+        problem, problem.start, lr="backtracking", momentum=momentum, reference=PHI, maxiter=60, tol=0.0, history=True,
+        callback=points.append,
+    )  # fmt: skip
+    report = certify.auto(result.history, minimum=0.0)
+    name = "Theorem B, variable stepsizes"
+    certificate = next(c for c in report.certificates if c.bound.theorem == name)
+    assert report.holds
+    assert 0.1 < certificate.ratio < 1.0
+    taken = result.history["taken"][:-1]
+    x = np.stack([problem.start, *points])
+    u = PHI.precondition(problem(x)[1], axis=-1)
+    change, step = (np.linalg.norm(np.diff(v, axis=0), axis=-1)[taken] for v in (u, x))
+    m = step / result.history["lr"][:-1][taken]
+    assert (momentum * change <= 3**-0.5 * (1 - momentum) * m * (1 + 1e-6)).all()
+    assert (np.diff(result.history["lr"][:-1]) <= 0.0).all()
+    larger = np.where(np.arange(len(x)) > 0, 1e4, 1.0) * result.history["stationarity"]
+    wrong = {**result.history, "stationarity": larger}
+    assert certify.auto(History(wrong, result.history.method), minimum=0.0).verdict == "violated"
+
+
+def test_what_the_variable_form_of_theorem_b_refuses():
+    arguments = {"stepsizes": [1.0, 0.5], "tau": 0.5, "gap": 1.0, "first": 1.0}
+    bound = bounds.momentum_after_variable(PHI, momentum=0.5, **arguments)
+    np.testing.assert_allclose(bound.values, 1.5 / 0.75 / np.array([1.0, 1.5]))
+    for options, message in (
+        ({"stepsizes": [1.0, 1.1]}, "γ rises at step 1"),
+        ({"tau": 1.0}, "τ < 1"),
+        ({"reference": npgm.reference("separable-cosh")}, "φ isotropic"),
+    ):
+        with pytest.raises(AssumptionError, match=message):
+            bounds.momentum_after_variable(**({"reference": PHI, "momentum": 0.5} | arguments | options))
+    problem = registry["quartic"]()
+    history = npgm.minimize(problem, problem.start, lr="backtracking", momentum=0.3, maxiter=9, history=True).history
+    assert "made for β >= 1/2" in certify.auto(history, minimum=0.0).refused["Theorem B, variable stepsizes"]
 
 
 def test_nonmonotone_descent_is_read_off_the_history():

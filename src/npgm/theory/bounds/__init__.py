@@ -28,7 +28,12 @@ from npgm.theory.bounds.deterministic import (
     theorem_2_7,
 )
 from npgm.theory.bounds.measure import example_e_2, gradient_norm, proposition_e_1
-from npgm.theory.bounds.momentum import momentum_after, momentum_before, momentum_before_bounded
+from npgm.theory.bounds.momentum import (
+    momentum_after,
+    momentum_after_variable,
+    momentum_before,
+    momentum_before_bounded,
+)
 from npgm.theory.bounds.stochastic import (
     proposition_3_2,
     proposition_3_2_provenance,
@@ -49,6 +54,7 @@ __all__ = [
     "example_e_2",
     "gradient_norm",
     "momentum_after",
+    "momentum_after_variable",
     "momentum_before",
     "momentum_before_bounded",
     "nonmonotone_descent",

@@ -113,6 +113,15 @@ def sequence(name: str, values: Any, *, zero: bool = False) -> Floats:
     return array
 
 
+def not_increasing(theorem: str, stepsizes: Any) -> Floats:
+    """Return the stepsizes, which must not increase."""
+    gammas = sequence("stepsizes", stepsizes)
+    rises = np.flatnonzero(np.diff(gammas) > gammas[:-1] * (ONE - 1.0))
+    found = f"γ rises at step {rises[0] + 1}" if rises.size else ""
+    need(theorem, not rises.size, "stepsizes that do not increase, with momentum", found)
+    return gammas
+
+
 def at_most_1_over_l(theorem: str, gamma: float, L: float) -> None:
     """Check that γ <= 1/L."""
     need(theorem, gamma * L <= ONE, f"γ <= 1/L = {1 / L:g}", f"γ = {gamma:g}")

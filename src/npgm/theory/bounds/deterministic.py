@@ -17,6 +17,7 @@ from npgm.theory.bounds.bound import (
     at_most_1_over_l,
     below_half,
     need,
+    not_increasing,
     numbers,
     on_gap,
     on_stationarity,
@@ -85,11 +86,8 @@ def theorem_2_2_variable(
     """
     name = "Theorem 2.2, variable stepsizes"
     phi, _ = strongly_convex(name, reference)
-    gammas = sequence("stepsizes", stepsizes)
     beta = below_half(name, momentum, zero=True)
-    rises = np.flatnonzero(np.diff(gammas) > gammas[:-1] * (ONE - 1.0))
-    found = f"γ rises at step {rises[0] + 1}" if rises.size else ""
-    need(name, not (beta and rises.size), "stepsizes that do not increase, with momentum", found)
+    gammas = not_increasing(name, stepsizes) if beta else sequence("stepsizes", stepsizes)
     D0 = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
     values = D0 / ((1.0 - 2.0 * beta) * np.cumsum(gammas))
     return on_stationarity(name, phi, values, "derived", quantity="weighted mean stationarity")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from npgm._common import validate
@@ -11,6 +13,7 @@ from npgm.theory.bounds.bound import (
     Bound,
     at_most_1_over_l,
     need,
+    not_increasing,
     numbers,
     on_stationarity,
     strongly_convex,
@@ -136,6 +139,48 @@ def _moment(moment: float) -> float:
     if not 1.0 < p <= 2.0:
         raise ValueError(f"moment must be above 1 and at most 2, not {moment!r}")
     return p
+
+
+def momentum_after_variable(
+    reference: Reference | str,
+    *,
+    stepsizes: Any,
+    momentum: float,
+    tau: float,
+    gap: float,
+    first: float,
+    slack: float = 0.0,
+) -> Bound:
+    """Theorem B with stepsizes that vary: Σ γ_k S_k <= (D0 + slack + β²γ_0 S_0/(1-β)) / (1-τ²), without an L.
+
+    Each step of Algorithm 1 must have passed the descent test f(x - γm) <= f(x) + γφ(u-m) - γφ(u) and
+    β‖u⁺ - u‖ <= τ(1-β)‖m‖, where u⁺ is u at x - γm, and the stepsizes must not increase. φ is isotropic and
+    2-subhomogeneous. The bound is on the mean of S_0..S_k with the weights γ_0..γ_k.
+
+    Args:
+        reference: φ.
+        stepsizes: γ_k of the step from x^k, for each step taken.
+        momentum: β in [0, 1).
+        tau: τ in (0, 1).
+        gap: D0.
+        first: S_0.
+        slack: by how much, summed over the steps, the test allowed f to be above its right side.
+
+    Raises:
+        AssumptionError: if an assumption fails.
+        ValueError: if ``stepsizes`` is not a sequence of positive finite numbers.
+    """
+    name = "Theorem B, variable stepsizes"
+    phi, _ = strongly_convex(name, reference)
+    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    two_subhomogeneous(name, phi)
+    gammas = not_increasing(name, stepsizes)
+    beta, tau = validate.fraction("momentum", momentum), validate.positive("tau", tau)
+    need(name, tau < 1.0, "τ < 1", f"τ = {tau:g}")
+    start = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
+    start += beta**2 * gammas[0] * validate.nonnegative("first", first) / (1.0 - beta)
+    values = start / ((1.0 - tau**2) * np.cumsum(gammas))
+    return on_stationarity(name, phi, values, "derived", quantity="weighted mean stationarity")
 
 
 def momentum_after(

@@ -10,6 +10,7 @@ from npgm._common.array import Bools, Floats
 from npgm.references import Isotropic
 from npgm.solvers import History
 from npgm.solvers.preconditioned import RELATIVE_SCALE
+from npgm.solvers.stepsizes.backtracking import TAU
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
 from npgm.theory.certify.report import Report, Trials, check, from_the_start, report, series, smooth, some_steps
@@ -27,10 +28,10 @@ def auto(
 ) -> Report:
     """Check a run against the bounds that need no L, whatever found its stepsizes; k counts the steps taken.
 
-    Two bounds. The variable form of Theorem 2.2 is that of ``lr="backtracking"`` with β < 1/2, whose test every step
-    has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other run each of whose
-    steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off the history. With
-    ``prox`` and a rule for the stepsize, f is f + g, and S_k the "decrease" of the history, Δ_k/γ_k.
+    The variable forms of Theorems 2.2, for β < 1/2, and B, for β >= 1/2, are those of ``lr="backtracking"``, whose
+    tests every step has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other
+    run each of whose steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off
+    the history. With ``prox`` and a rule for the stepsize, f is f + g, and S_k the "decrease" of the history, Δ_k/γ_k.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
@@ -48,6 +49,7 @@ def auto(
     rule: Any = history.method.lr
     windows = range(1, getattr(rule, "window", 10) + 1) if window is None else [window]
     sigma = getattr(rule, "decrease", 0.1) if decrease is None else decrease
+    momentum = getattr(history.method, "momentum", 0.0)
     composite = "decrease" in history
     fun, measure = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
     stepsizes, taken = _steps(history, fun.size)
@@ -57,18 +59,27 @@ def auto(
     gammas, S = stepsizes[taken], measure[:-1][taken]
     allowed = max(1e-12, 8.0 * history.eps) * np.abs(before) + rho  # by rounding, at each step
 
-    def variable() -> Bound:
-        name = "Theorem 2.2, variable stepsizes"
+    def tested(name: str) -> dict[str, Any]:
         smooth(name, history)
         if getattr(rule, "key", None) != "backtracking":
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
-        momentum = getattr(history.method, "momentum", 0.0)
         from_the_start(name, history, momentum)
-        scale = getattr(history.method, "scale", None)
         phi = history.method.stationarity_reference
-        if scale == "auto" and isinstance(phi, Isotropic):
+        if getattr(history.method, "scale", None) == "auto" and isinstance(phi, Isotropic):
             phi = phi.with_scale(RELATIVE_SCALE * (float(series(history, "grad_norm")[0]) or 1.0))
-        return bounds.theorem_2_2_variable(phi, stepsizes=gammas, momentum=momentum, gap=D0, slack=float(allowed.sum()))
+        return {
+            "reference": phi, "stepsizes": gammas, "momentum": momentum, "gap": D0, "slack": float(allowed.sum())
+        }  # fmt: skip
+
+    def variable() -> Bound:
+        return bounds.theorem_2_2_variable(**tested("Theorem 2.2, variable stepsizes"))
+
+    def any_momentum() -> Bound:
+        name = "Theorem B, variable stepsizes"
+        known = tested(name)
+        if momentum < 0.5:
+            raise AssumptionError(name, "the second test of backtracking, made for β >= 1/2", f"β = {momentum:g}")
+        return bounds.momentum_after_variable(**known, tau=TAU, first=float(measure[0]))
 
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"
@@ -89,7 +100,11 @@ def auto(
         assumption = f"that each step decreases f by {sigma:g} γS from the largest of the last {W} values"
         raise AssumptionError(name, assumption, f"step {failed[0]} does not")
 
-    trials: Trials = {"Theorem 2.2, variable stepsizes": variable, "Nonmonotone descent": nonmonotone}
+    trials: Trials = {
+        "Theorem 2.2, variable stepsizes": variable,
+        "Theorem B, variable stepsizes": any_momentum,
+        "Nonmonotone descent": nonmonotone,
+    }
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
         weighted = gammas * S

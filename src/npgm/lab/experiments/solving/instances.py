@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse
 
+from npgm._common import validate
 from npgm._common.array import Floats
 from npgm._common.registry import Registry
 from npgm.problems import (
@@ -134,6 +135,39 @@ class StochasticPhaseRetrieval:
 
     def hvp(self, x: Floats, d: Floats, /) -> Floats:
         raise NotImplementedError("the runs of phase retrieval are of different problems")
+
+
+_NOISES: dict[str, Callable[[np.random.Generator], float]] = {
+    "normal": lambda rng: 3.0 * rng.standard_normal(),
+    "skewed": lambda rng: -1.0 if rng.random() < 0.9 else 9.0,
+    "heavy": lambda rng: 3.0 * rng.standard_t(1.5),
+}
+"""Noise of mean 0: normal and skewed with the standard deviation 3, heavy without a variance and symmetric."""
+
+
+@register("noisy-line")
+class NoisyLine:
+    """f(x) = ½x² from x = 2, with the gradient x + ξ."""
+
+    def __init__(self, noise: str, *, threads: int) -> None:
+        self.noise = _NOISES[validate.choice("noise", noise, _NOISES)]
+
+    def starts(self, seeds: Sequence[int]) -> Floats:
+        return np.full((len(seeds), 1), 2.0)
+
+    def objective(self, seeds: Sequence[int]) -> Objective:
+        generators = [np.random.default_rng(seed) for seed in seeds]
+
+        def evaluate(x: Floats) -> tuple[Floats, Floats]:
+            return 0.5 * x[:, 0] ** 2, x + np.array([[self.noise(rng)] for rng in generators])
+
+        return evaluate
+
+    def optima(self, seeds: Sequence[int]) -> Sequence[float]:
+        return [0.0] * len(seeds)
+
+    def hvp(self, x: Floats, d: Floats, /) -> Floats:
+        return d
 
 
 @register("sparse-logistic")
