@@ -77,7 +77,7 @@ def minimize(
         fun: ``fun(x, *args)`` returns f, a scalar; differentiated by `jax.value_and_grad`; hashable.
         x0: the start, a pytree of real floating-point arrays: to the method one vector, in their common dtype. A
             spectral φ needs a single array.
-        args: further arguments of ``fun``, pytrees.
+        args: further arguments of ``fun``, pytrees; what is not a tuple is the only one.
         method: as for `npgm.minimize`, by default too. One of your own must be traceable by JAX; "proximal" is not.
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
@@ -125,6 +125,7 @@ def minimize(
         maxfun = int(jnp.iinfo(jnp.int32).max)  # type: ignore[no-untyped-call]
     elif not isinstance(maxfun, jax.Array):
         maxfun = validate.count("maxfun", maxfun, least=1)
+    args = args if isinstance(args, tuple) else (args,)  # as SciPy takes them
     result: Result = _run(fun, solver, x0, args, maxiter, tol, maxfun, lr)
     return result
 

@@ -80,6 +80,12 @@ def test_evaluates_at_most_maxfun_times():
 
 
 @pytest.mark.slow
+def test_a_single_argument_needs_no_tuple():
+    at = jnp.asarray([1.0, -2.0])
+    res = npgm.jax.minimize(lambda x, at: jnp.sum((x - at) ** 2), jnp.zeros(2), at, method="gd", lr=0.5)
+    np.testing.assert_allclose(res.x, at, rtol=1e-12)
+
+
 def test_under_vmap_each_run_is_its_own():
     starts = jnp.stack([START, 10 * START, 1e-9 * START])
     strengths = jnp.array([1.0, 2.0, 3.0])
