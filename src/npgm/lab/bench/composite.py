@@ -36,7 +36,7 @@ def run(
     ratios: list[float] = []
     for name, make in BOXES.items():
         ratios += _against_scipy(name, [make(seed) for seed in range(seeds)], TOL, limit)
-    ratios += _against_scipy("of the contest's second suite", [*_contest()], TOL, limit)
+    ratios += _against_scipy("held out of the contest", [*_contest()], TOL, limit)
     _show_ratios("all", ratios)
     if movielens:
         starts = [_factorization(_ratings(), 10, seed) for seed in range(seeds)]
@@ -95,8 +95,8 @@ def _factorization(A: Any, rank: int, seed: int, times: float = 1.0) -> tuple[Fu
 
 
 def _contest() -> Iterator[tuple[Function, Floats, Box]]:
-    """The problems of the contest's second suite, with bounds on both sides of the start for most entries."""
-    for seed, problem in enumerate(suite("second")):
+    """The problems held out of the contest's tuning, with bounds on both sides of the start for most entries."""
+    for seed, problem in enumerate(suite("held-out")):
         rng, start = np.random.default_rng(seed), np.asarray(problem.start)
         room = 1.0 + np.abs(start)
         below, above = (np.where(rng.random(start.size) < 0.7, rng.random(start.size) * room, np.inf) for _ in range(2))
