@@ -37,6 +37,14 @@ def test_a_module_ends_where_minimize_of_a_vector_ends():
     assert all(p.grad is None for p in net.parameters())
 
 
+def test_the_memory_has_a_hundred_pairs():
+    default, same, less = (
+        minimize(*problem(), tol=0.0, maxiter=150, **o).x for o in ({}, {"memory": 100}, {"memory": 50})
+    )
+    np.testing.assert_array_equal(default, same)
+    assert not np.array_equal(default, less)
+
+
 def test_only_what_requires_a_gradient_moves_in_its_own_dtype():
     net, loss = problem(torch.float32)
     net[0].requires_grad_(False)

@@ -11,6 +11,10 @@ from torch import Tensor
 
 import npgm.solvers
 
+PAIRS, ENTRIES = 100, 200_000
+"""The memory has at most as many pairs as torch.optim.LBFGS has, and vectors of so many entries in all, but 10 pairs:
+a product with them takes little beside the loss of a network."""
+
 
 def minimize(
     module: torch.nn.Module | Iterable[Tensor], closure: Callable[[], Tensor], **options: Any
@@ -25,7 +29,8 @@ def minimize(
             has it, else in float32. All lie on one device.
         closure: returns the loss, a tensor of one element, at the parameters' present values; it need not call
             ``backward``, and gradients in ``.grad`` are left alone.
-        **options: those of `npgm.minimize`: by default method "auto", which needs no stepsize.
+        **options: those of `npgm.minimize`: by default method "auto", which needs no stepsize, here with a ``memory``
+            of 100 pairs, or of 200,000/n where that is less, and at least 10.
 
     Returns:
         What `npgm.minimize` returns, for the parameters as one vector: ``x`` and ``jac`` are NumPy arrays if the
@@ -73,6 +78,8 @@ def minimize(
             gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return loss.item(), vector(gradients)
 
+    if options.keys().isdisjoint({"method", "lr", "prox", "bounds"}):
+        options = {"memory": min(PAIRS, max(10, ENTRIES // sum(sizes))), **options}
     start = [parameter.detach().clone() for parameter in parameters]
     try:
         result = npgm.solvers.minimize(fun, vector(parameters), **options)
