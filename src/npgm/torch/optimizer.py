@@ -212,8 +212,8 @@ class NPGM(Optimizer):
         The norms are taken in the step of a group with ``track=True``, and the numbers made of them when they are asked
         for, without a synchronisation. Such a step takes longer, that of a small network or a fused one most:
         `npgm.torch.Monitor` tracks only the steps that it logs. A norm of float32 may be infinite beyond 1e19, and
-        those of parameters that `process_group` spreads are of this process. None for a group without ``track=True`` or without a gradient in
-        the last step, before the first step, and after one that `torch.compile` took.
+        those of parameters that `process_group` spreads are of this process. None for a group without ``track=True`` or
+        without a gradient in the last step, before the first step, and after one that `torch.compile` took.
 
         Example:
             >>> p = torch.nn.Parameter(torch.zeros(2))
