@@ -114,15 +114,15 @@ def cox(X: Floats, times: Floats, seen: Bools) -> Function:
     X, times, events = X[order] - X.mean(axis=0), times[order], seen[order].astype(np.float64)
     at_risk = np.searchsorted(-times, -times, side="right") - 1  # the last of those whose time is as long or longer
 
+    with np.errstate(divide="ignore"):
+        log_ends = np.log(np.bincount(at_risk, events, len(times)))
+
     def fun(x: Floats) -> tuple[float, Floats]:
         z = X @ x
-        top = z.max()
-        weights = np.exp(z - top)
-        totals = np.cumsum(weights)[at_risk]
-        f = np.sum(events * (np.log(totals) + top - z)) / events.sum()
-        each = np.bincount(at_risk, events / totals, len(z))
-        expected = weights * np.cumsum(each[::-1])[::-1]
-        return float(f), X.T @ (expected - events) / events.sum()
+        log_totals = np.logaddexp.accumulate(z)
+        f = np.sum(events * (log_totals[at_risk] - z)) / events.sum()
+        log_shares = np.logaddexp.accumulate((log_ends - log_totals)[::-1])[::-1]
+        return float(f), X.T @ (np.exp(z + log_shares) - events) / events.sum()
 
     return fun
 
