@@ -119,8 +119,8 @@ def preconditioned_lipschitz(
 ) -> Estimate:
     """Estimate L_p = sup ‖∇²φ*(∇f) ∇²f‖, the Lipschitz constant of ∇φ*(∇f) (Assumption 2.5), from below.
 
-    The largest singular value, as the root of the largest eigenvalue of H D² H: two Hessian-vector products a step. L_p
-    >= L_a, and Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
+    The largest singular value, as the root of the largest eigenvalue of H D² H: two Hessian-vector products a step. It
+    is at least L_a, and Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
     """
     points = _points(points)
     phi = on_vectors(reference, points.shape[1])
