@@ -209,11 +209,11 @@ class NPGM(Optimizer):
     def saturation(self) -> list[Saturation | None]:
         """How far ∇φ* was from linear in the last step, of each parameter group.
 
-        The norms are taken in the step of a group with ``track=True``, and the numbers made of them when they are asked
-        for, without a synchronisation. Such a step takes longer, that of a small network or a fused one most:
+        The norms are taken in the step of a group with ``track=True``, and the numbers made of them when they are
+        asked for, without a synchronisation. Such a step takes longer, that of a small network or a fused one most:
         `npgm.torch.Monitor` tracks only the steps that it logs. A norm of float32 may be infinite beyond 1e19, and
-        those of parameters that `process_group` spreads are of this process. None for a group without ``track=True`` or without a gradient in
-        the last step, before the first step, and after one that `torch.compile` took.
+        those of parameters that `process_group` spreads are of this process. None for a group without ``track=True``
+        or without a gradient in the last step, before the first step, and after one that `torch.compile` took.
 
         Example:
             >>> p = torch.nn.Parameter(torch.zeros(2))

@@ -68,8 +68,9 @@ def suggest(
     SGD with the stepsize ``sgd_lr``, with gradients clipped to the norm ``clip``; for `SNGD` and `SHGD` it is Adam,
     whose step is about ``adam_lr`` in each entry. With ``scale="auto"`` λ is the size of the gradient, and
     steps are as long. `SpectralGD` takes ``adam_lr`` itself, and has its own momentum. These are numbers to begin a
-    search with: ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the stepsize carries
-    over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless ``cycle_momentum=False``.
+    search with: ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the
+    stepsize carries over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless
+    ``cycle_momentum=False``.
 
     Gradients at the start of a training may differ from later ones; if you can, measure on a model that has trained for
     a while. Parameters, their gradients and the buffers stay as they were; random numbers may be drawn.
