@@ -72,7 +72,7 @@ def _torchs(run: _Run) -> None:
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.item()
 
-    optimizer.step(closure)
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
 
 
 def _scipys(run: _Run) -> None:
@@ -125,7 +125,8 @@ def poisson() -> Loss:
 
     def loss(net: torch.nn.Sequential) -> Tensor:
         residual = derivatives(net, inside)[2].sum(0) + force
-        return residual.square().mean() + net(edge).square().mean()
+        total: Tensor = residual.square().mean() + net(edge).square().mean()
+        return total
 
     return loss
 
@@ -140,7 +141,10 @@ def convection() -> Loss:
     def loss(net: torch.nn.Sequential) -> Tensor:
         _, (x, t), _ = derivatives(net, inside)
         start = net(initial) - torch.sin(initial[:, :1])
-        return (t + 30.0 * x).square().mean() + start.square().mean() + (net(left) - net(right)).square().mean()
+        total: Tensor = (
+            (t + 30.0 * x).square().mean() + start.square().mean() + (net(left) - net(right)).square().mean()
+        )
+        return total
 
     return loss
 
@@ -155,7 +159,8 @@ def burgers() -> Loss:
         u, (x, t), (xx, _) = derivatives(net, inside)
         residual = t + u * x - 0.01 / math.pi * xx
         start = net(initial) + torch.sin(math.pi * initial[:, :1])
-        return residual.square().mean() + start.square().mean() + net(ends).square().mean()
+        total: Tensor = residual.square().mean() + start.square().mean() + net(ends).square().mean()
+        return total
 
     return loss
 
