@@ -140,7 +140,7 @@ PENALTIES: dict[str, Callable[[int], tuple[Function, Floats, L1]]] = {
 
 def _against_scipy(name: str, problems: list[Any], tol: float | None, limit: int) -> list[float]:
     """Print a line for problems of a kind, and return the ratios of those that both solved."""
-    pairs = [tuple(_until(*problem, tol, limit, solve) for solve in (_ours, _scipys)) for problem in problems]
+    pairs = [tuple(_until(fun, x0, box, tol, limit, solve) for solve in (_ours, _scipys)) for fun, x0, box in problems]
     ratios = [ours / theirs for ours, theirs in pairs if ours and theirs]
     solved = [sum(1 for pair in pairs if pair[i]) for i in (0, 1)]
     _show_ratios(f"{name:28} {solved[0]:>7} {solved[1]:>9}", ratios)

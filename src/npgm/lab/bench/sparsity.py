@@ -7,7 +7,7 @@ the smallest weights of the network trained without τ to zero. Numbers are medi
 from __future__ import annotations
 
 import statistics
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor, nn
@@ -56,7 +56,8 @@ def _trained(data: TensorDataset, seed: int, steps: int, lr: float, prox: L1 | N
     images, labels = data.tensors
     torch.manual_seed(seed)
     model = network()
-    groups = [{"params": _weights(model), "prox": prox}, {"params": [p for p in model.parameters() if p.ndim == 1]}]
+    biases = [p for p in model.parameters() if p.ndim == 1]
+    groups: list[dict[str, Any]] = [{"params": _weights(model), "prox": prox}, {"params": biases}]
     optimizer = SHGD(groups, lr, momentum=0.9, scale=0.01)
     for step in range(steps):
         optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = lr * (1.0 - step / steps)
