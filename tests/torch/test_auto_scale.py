@@ -310,7 +310,7 @@ def test_sparse_gradients_are_measured_as_dense_ones():
 def test_a_state_of_a_fixed_scale_is_loaded_with_a_warning():
     params = parameters()
     fixed = IHGD(params, 0.1)
-    with pytest.warns(UserWarning, match=r"scale=1\.0\), in place of .*scale='auto'"):
+    with pytest.warns(UserWarning, match=r"scale=1\.0\), instead of .*scale='auto'"):
         IHGD(params, 0.1, scale="auto").load_state_dict(fixed.state_dict())
 
 

@@ -372,7 +372,7 @@ def _each(experiment: str, work: Callable[[str], list[Path]], overview: Path | N
         if experiment == "all" and overview is not None:
             show(guarded(partial(experiments.write_overview, overview)))
     except KeyboardInterrupt:
-        console.print("\ninterrupted; the finished runs are kept, and the same command continues from there")
+        console.print("\ninterrupted; finished runs are kept, and the same command continues")
         raise typer.Exit(130) from None
     ranks.leave()
     if without_data:

@@ -49,7 +49,7 @@ _FAMILIES = {
 }
 _ALSO = {
     "GDm": "SGDm", "GD": "SGD", "clipping": "clipped SGD", "NGD": "NGDm", "GDm, tuned": "SGDm", "iHGDm, tuned": "iHGDm",
-    "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto",
+    "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto", "heavy ball": "iHGDm",
     "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
     "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",
 }  # fmt: skip

@@ -148,10 +148,10 @@ class NPGM(Optimizer):
                 raise ValueError(f"{checks.name_of(group, i, j)} {message}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state; see `torch.optim.Optimizer`. It holds no ``prox``, which is a function and no value."""
+        """Return the state; see `torch.optim.Optimizer`. Its ``prox`` is None: a function is no value to be saved."""
         result: dict[str, Any] = super().state_dict()
         for group in result["param_groups"]:
-            group.pop("prox", None)
+            group["prox"] = None
         return result
 
     @overload
@@ -320,6 +320,8 @@ class NPGM(Optimizer):
                 dtype = _momentum_dtype(params[i], group["momentum_dtype"])
                 buffers[i] = torch.zeros_like(params[i], dtype=dtype, memory_format=torch.preserve_format)
                 states[params[i]]["momentum_buffer"] = buffers[i]
+        if group["scale"] != "auto" and group["limit"] is None:
+            return False
         for mean, lists in zip(running.ALL, zip(known[::2], known[1::2], strict=True), strict=True):
             if mean.number(group) is None:
                 continue
@@ -450,6 +452,7 @@ class SpectralGD(NPGM):
         {options}
 
     Example:
+        >>> import npgm.torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> optimizer = SpectralGD(npgm.torch.matrices(model), lr=0.02)
     """

@@ -238,7 +238,7 @@ def test_every_smoke_preset_decides_nothing():
 @pytest.mark.parametrize(
     ("claim", "message"),
     [
-        (Claim("s", "fastets", "GD"), "unknown check 'fastets'; accepted: best, "),
+        (Claim("s", "fastets", "GD"), "unknown check 'fastets'; accepted: as_many, best, "),
         (Claim("s", "run_time", "GD"), "the check 'run_time': missing a required argument: 'hours'"),
         (Claim("s", "fastest", "GD", options={"x": 1}), "the check 'fastest': got an unexpected keyword argument 'x'"),
     ],

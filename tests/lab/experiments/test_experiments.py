@@ -135,7 +135,7 @@ def test_a_command_says_how_to_go_on_after_an_interruption(tmp_path, command, ex
         os.kill(process.pid, signal.SIGINT)
         process.join(10)
     assert process.exitcode == 130
-    assert "the finished runs are kept, and the same command continues from there" in output.read_text()
+    assert "finished runs are kept, and the same command continues" in output.read_text()
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_runs_with_a_nonsmooth_part_are_those_of_minimize(tmp_path):
     for run in experiment.runs("smoke"):
         start = np.random.default_rng(run.seed).standard_normal(problem.start.shape)
         options = {"prox": problem.prox, "tol": 1e-6, "maxiter": 40, "history": True, **run.method.arguments()}
-        history = npgm.minimize(problem, start, **options).history
+        history = npgm.minimize(problem, start, method=run.method.method, **options).history
         frame = store.read([run])
         np.testing.assert_allclose(frame["fun"], history["fun"], rtol=1e-9)
         np.testing.assert_allclose(frame["grad_norm"], history["grad_norm"], rtol=1e-6)

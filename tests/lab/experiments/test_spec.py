@@ -84,7 +84,7 @@ method = "GD"
         ('kind = "solving"\n', "", "kind must be a string, one of composite, contest, curvature, .*, not None"),
         ('"solving"', '"solved"', "unknown kind 'solved'; accepted: composite, contest, curvature, image-training, solving, text-training"),
         ('"solving"', '"composite"', "an experiment on the problem 'movielens-factorization' is of the kind 'solving', not 'composite'"),
-        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, movielens-nonnegative, phase-retrieval, sparse-logistic"),
+        ("movielens-factorization", "nothing", "unknown problem 'nothing'; accepted: movielens-factorization, movielens-nonnegative, noisy-line, phase-retrieval, sparse-logistic"),
         ("converged_below = 1e-3", "converged_below = 0", "converged_below must be positive"),
         ('check = "fastest"\nmethod = "GD"', 'check = "fastest"\nmethod = "X"', "unknown method of a claim 'X'; accepted: GD"),
         ('check = "fastest"', 'check = "fastets"', r"claims\[0\]: unknown check 'fastets'; accepted: as_many, best"),
