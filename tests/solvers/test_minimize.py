@@ -29,7 +29,11 @@ START = np.array([3.0, -4.0])
     [
         ({"method": "newton"}, ValueError, "unknown method 'newton'; accepted: adgd, adgd_accel, auto, clipped_gd"),
         ({"method": npgm.solvers.gd}, TypeError, "method must be a string"),
-        ({"bounds": [(0.0, 1.0)] * 2, "method": "gd", "lr": 0.1}, ValueError, r"'gd' takes no bounds; 'proximal_lbfgs' does"),
+        (
+            {"bounds": [(0.0, 1.0)] * 2, "method": "gd", "lr": 0.1},
+            ValueError,
+            r"'gd' takes no bounds; 'proximal_lbfgs' does",
+        ),
         ({"bounds": [(0.0, 1.0)], "lr": 0.1}, ValueError, "bounds has 1 pairs, but x0 has 2 entries"),
         ({"lr": None}, TypeError, "lr must be a real number, not None"),
         ({"maxiter": -1}, ValueError, "maxiter must be at least 0, not -1"),

@@ -101,7 +101,9 @@ def epochs(optimizer, scheduler, count, name):
     return seen
 
 
-@pytest.mark.parametrize("optimizer", [IHGD, partial(NPGM, lr_like="sgd"), partial(SpectralGD, scale=1.0, lr_like="sgd")])
+@pytest.mark.parametrize(
+    "optimizer", [IHGD, partial(NPGM, lr_like="sgd"), partial(SpectralGD, scale=1.0, lr_like="sgd")]
+)
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_scheduler_does_what_it_does_with_sgd(name, optimizer):
     want = epochs(*scheduled(torch.optim.SGD, name), 8, name)

@@ -49,7 +49,8 @@ _FAMILIES = {
 }
 _ALSO = {
     "GDm": "SGDm", "GD": "SGD", "clipping": "clipped SGD", "NGD": "NGDm", "GDm, tuned": "SGDm", "iHGDm, tuned": "iHGDm",
-    "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto", "heavy ball": "iHGDm",
+    "proximal gradient": "SGD", "sqrt, before": "spectral", "default": "auto", "quadratic φ": "npgm, lr auto",
+    "heavy ball": "iHGDm",
     "iHGDm, before": "iHGDm", "iHGDm, after": "iHGD", "sHGDm, before": "sHGDm", "sHGDm, after": "sHGD",
     "NGDm, before": "NGDm", "NGDm, after": "iHGDm, auto",
     "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
