@@ -14,6 +14,7 @@ import auto_scale
 import npgm
 from npgm import _native
 from npgm.torch import IHGD, NPGM, SNGD, SpectralGD
+from tensors import step
 
 SHAPES = [(3, 2), (4,), (), (0, 2), (2, 3, 2)]
 FUSED = pytest.param({"fused": True}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
@@ -23,12 +24,6 @@ TWO = ["isotropic-cosh", "separable-log"]
 
 def gradients(steps=8):
     return auto_scale.gradients(SHAPES, steps)
-
-
-def step(optimizer, params, tensors):
-    for p, g in zip(params, tensors, strict=True):
-        p.grad = torch.as_tensor(g, dtype=p.dtype)
-    optimizer.step()
 
 
 def parameters(dtype=torch.float64):

@@ -11,18 +11,12 @@ import torch
 import auto_scale
 from npgm import _native
 from npgm.torch import NPGM, SNGD, SpectralGD
-from tensors import NoSynchronisation, through_file
+from tensors import NoSynchronisation, step, through_file
 
 SHAPES = [(3, 2), (4,), (), (0, 2), (2, 3, 2)]
 FUSED = pytest.param({}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
 each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
 LIFTS = ["isotropic-cosh", "separable-log", "spectral-sqrt"]
-
-
-def step(optimizer, params, tensors):
-    for p, g in zip(params, tensors, strict=True):
-        p.grad = torch.as_tensor(g, dtype=p.dtype)
-    optimizer.step()
 
 
 def parameters(dtype=torch.float64):

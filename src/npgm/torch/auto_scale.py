@@ -37,4 +37,4 @@ def sizes(norm: Norm, counts: Sequence[int] | Tensor) -> Tensor:
         ratio = norm.ratio / counts.clamp(min=1).sqrt()
     else:  # numbers that a CUDA graph keeps, where a tensor made of them would be copied from the host
         ratio = torch.stack(torch._foreach_div(list(norm.ratio.unbind()), [math.sqrt(max(1, n)) for n in counts]))
-    return torch.where(torch.isfinite(norm.largest), norms.divisor(norm.largest) * ratio, torch.nan)
+    return norms.lengths(Norm(norm.largest, ratio))

@@ -66,5 +66,4 @@ def _known(batch: Batch, vector: Vector) -> list[Sequence[Tensor]]:
 
 
 def _sizes(norm: Norm, like: Tensor) -> Tensor:
-    largest, ratio = (value.to(like) for value in norm)
-    return torch.where(torch.isfinite(largest), norms.divisor(largest) * ratio, torch.nan)
+    return norms.lengths(Norm(*(value.to(like) for value in norm)))

@@ -125,6 +125,11 @@ def joint(norms: Sequence[Norm]) -> Norm:
     return Norm(largest, torch.linalg.vector_norm(parts, dim=0))
 
 
+def lengths(norm: Norm) -> Tensor:
+    """Return each norm as one number, NaN where it is not finite."""
+    return torch.where(torch.isfinite(norm.largest), divisor(norm.largest) * norm.ratio, torch.nan)
+
+
 def total(norms: Sequence[Norm]) -> Tensor:
     """Return the norm of all vectors as one, without dimensions, in the widest dtype of the device."""
     device = norms[0].largest.device

@@ -137,11 +137,13 @@ class NPGM(Optimizer):
 
     def _require_steps(self, group: dict[str, Any]) -> None:
         """Raise unless each parameter of the last group can be its blocks, and has a proximal step."""
-        read = Options.of(group)
+        read, tried = Options.of(group), set()
         for j, parameter in enumerate(group["params"]):
             message = checks.fault_of_blocks(group, parameter)
-            if message is None and read.prox is not None:
+            kind = parameter.shape, parameter.dtype  # a step is tried once for each, as some decompose matrices
+            if message is None and read.prox is not None and kind not in tried:
                 message = proximal.fault(read, parameter)
+                tried.add(kind)
             if message:
                 i = len(self.param_groups) - 1
                 self.param_groups.pop()

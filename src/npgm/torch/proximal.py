@@ -30,23 +30,22 @@ def step(
         keep: without dimensions; nothing moves if it is False.
     """
     # where γ is zero, so is the step
-    moving = [batch.options.prox is not None and float(batch.options.rate) > 0.0 for batch in batches]
-    for batch, scale, moves in zip(batches, scales, moving, strict=True):
-        if moves and not _is_joint(batch.options):
+    rates = [0.0 if batch.options.prox is None else float(batch.options.rate) for batch in batches]
+    for batch, scale, lr in zip(batches, scales, rates, strict=True):
+        if lr > 0.0 and not _is_joint(batch.options):
             own = [None] * len(batch.parameters) if scale is None else scale.expand(len(batch.parameters)).tolist()
             for x, value in zip(batch.parameters, own, strict=True):
                 if (phi := _with_scale(batch.options.phi, value)) is not None:
-                    _move(x, _step(batch.options, phi, x, float(batch.options.rate)), keep)
+                    _move(x, _step(batch.options, phi, x, lr), keep)
     for places in vectors:
-        members = [i for i in places if moving[i] and _is_joint(batches[i].options)]
-        terms = [(batches[i].options, x) for i in members for x in batches[i].parameters]
+        members = [i for i in places if rates[i] > 0.0 and _is_joint(batches[i].options)]
+        terms = [(batches[i].options.prox, x, rates[i]) for i in members for x in batches[i].parameters]
         if terms:
             scale = scales[members[0]]
             phi = _with_scale(batches[members[0]].options.phi, None if scale is None else scale.item())
             if isinstance(phi, Isotropic):
-                points = [x for _, x in terms]
-                functions, rates = [o.prox for o, _ in terms if o.prox is not None], [float(o.rate) for o, _ in terms]
-                for x, z in zip(points, joint_step(phi, functions, points, rates), strict=True):
+                functions, points, own_rates = map(list, zip(*terms, strict=True))
+                for x, z in zip(points, joint_step(phi, functions, points, own_rates), strict=True):
                     _move(x, z, keep)
 
 
