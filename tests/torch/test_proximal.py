@@ -110,6 +110,27 @@ def test_a_scale_that_follows_is_that_of_the_step(name):
     np.testing.assert_allclose(p.detach(), want, rtol=1e-9)
 
 
+def test_groups_of_different_phi_have_a_proximal_step_each():
+    """They share the norm of the gradients, and each has the step of its own φ and λ."""
+    named = parameters()
+    options = {
+        "weight": {"reference": npgm.reference("isotropic-cosh", scale=SCALE)},
+        "bias": {"reference": npgm.reference("isotropic-sqrt", scale=3 * SCALE)},
+    }
+    groups = [{"params": [named[name]], **options[name]} for name in SHAPES]
+    optimizer = NPGM(groups, LR, reference="isotropic-cosh", scale=SCALE, prox=L1(0.5))
+    before = [p.detach().numpy().copy() for p in named.values()]
+    for name, g in gradients(0).items():
+        named[name].grad = torch.tensor(g)
+    optimizer.step()
+    norm = np.sqrt(sum((g**2).sum() for g in gradients(0).values()))
+    for (name, p), x in zip(named.items(), before, strict=True):
+        phi = options[name]["reference"]
+        y = x - LR * np.linalg.norm(phi.precondition(np.array([norm]))) * gradients(0)[name] / norm
+        want = L1(0.5).step(phi, y.ravel(), LR).reshape(y.shape)
+        np.testing.assert_allclose(p.detach(), want, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
 def test_groups_have_functions_and_stepsizes_of_their_own():
     named = parameters()
     groups = [{"params": [named["weight"]], "prox": L1(0.2), "lr": 0.1}, {"params": [named["bias"]]}]

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from npgm._common import optimizers
+from npgm.proximal.base import Proximable
 from npgm.proximal.joint import is_entrywise, joint_step, step_or_prox
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.torch.batch import Batch
@@ -38,15 +39,18 @@ def step(
                 if (phi := _with_scale(batch.options.phi, value)) is not None:
                     _move(x, _step(batch.options, phi, x, lr), keep)
     for places in vectors:
-        members = [i for i in places if rates[i] > 0.0 and _is_joint(batches[i].options)]
-        terms = [(batches[i].options.prox, x, rates[i]) for i in members for x in batches[i].parameters]
-        if terms:
-            scale = scales[members[0]]
-            phi = _with_scale(batches[members[0]].options.phi, None if scale is None else scale.item())
-            if isinstance(phi, Isotropic):
-                functions, points, own_rates = map(list, zip(*terms, strict=True))
-                for x, z in zip(points, joint_step(phi, functions, points, own_rates), strict=True):
-                    _move(x, z, keep)
+        # groups of different φ share a norm and no φ: those of each φ are a vector to it
+        vector: dict[Isotropic, list[tuple[Proximable, Tensor, float]]] = {}
+        for i in places:
+            batch, scale, lr = batches[i], scales[i], rates[i]
+            if lr > 0.0 and _is_joint(batch.options):
+                phi = _with_scale(batch.options.phi, None if scale is None else scale.item())
+                if isinstance(phi, Isotropic) and batch.options.prox is not None:
+                    vector.setdefault(phi, []).extend((batch.options.prox, x, lr) for x in batch.parameters)
+        for phi, terms in vector.items():
+            functions, points, own_rates = map(list, zip(*terms, strict=True))
+            for x, z in zip(points, joint_step(phi, functions, points, own_rates), strict=True):
+                _move(x, z, keep)
 
 
 def fault(options: Options, parameter: Tensor) -> str | None:
