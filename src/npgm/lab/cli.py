@@ -389,7 +389,7 @@ def _reported(spec: experiments.Experiment, preset: str, store: experiments.Stor
     table = new_table("verdict", "of", says, wrapped=("of", says))
     for claim in spec.claims:
         for of, verdict in readings(results, claim):
-            table.add_row(verdict.holds, of, f"“{claim.sentence}”")
+            table.add_row(verdict.holds, of, results.experiment.quoted(claim))
     if spec.claims:
         console.print(table)
     return paths

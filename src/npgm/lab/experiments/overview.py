@@ -25,7 +25,8 @@ def write_overview(output: Path) -> list[Path]:
     """
     output.mkdir(parents=True, exist_ok=True)
     verdicts: Counter[str] = Counter()
-    sections = [part for name in catalogue.names() for part in _section(catalogue.load(name), output, verdicts)]
+    found = sorted((catalogue.load(name) for name in catalogue.names()), key=lambda experiment: not experiment.source)
+    sections = [part for experiment in found for part in _section(experiment, output, verdicts)]
     counts = "; ".join(f"{verdict}: {verdicts[verdict]}" for verdict in VERDICTS if verdicts[verdict])
     title = "The paper's claims"
     text = "\n\n".join((f"# {title}", _INTRODUCTION.format(counts=counts), *sections)) + "\n"
@@ -33,11 +34,12 @@ def write_overview(output: Path) -> list[Path]:
 
 
 _INTRODUCTION = """\
-Each sentence of the paper about results, and each claim beyond it, against what was measured ({counts}).
+This page has a verdict on each sentence of the paper about results, in quotation marks, and then on each claim of
+npgm's own ({counts}).
 
-A verdict is that of the largest preset at which the runs that it needs are done, and leads to its report. `paper` has
-the paper's sizes, `cpu` less of it, and `smoke` only shows that everything works. Reproduce with `npgm reproduce all
---preset paper`; this page and the reports alone are written anew, from the runs that are kept, by `npgm report all`."""
+Each verdict comes from the largest preset whose runs are done, and links to the report that has the numbers. `paper`
+has the paper's sizes, `cpu` smaller ones, and `smoke` only shows that everything works. `npgm reproduce all --preset
+paper` runs the experiments; `npgm report all` writes this page and the reports again from the stored runs."""
 
 
 def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> Iterator[str]:
@@ -49,14 +51,14 @@ def _section(experiment: Experiment, output: Path, verdicts: Counter[str]) -> It
     for claim in experiment.claims:
         run = (results for results in presets if any(v.holds != "not run" for v in results.verdicts(claim).values()))
         results = next(run, presets[0])
-        rows += claim_rows(results, claim, _link(results, output))
+        rows += (row[:-1] for row in claim_rows(results, claim, _link(results, output)))
         verdicts.update(verdict.holds for _, verdict in readings(results, claim))
     if rows:
-        yield table(CLAIM, rows)
+        yield table(CLAIM[:-1], rows)
     else:
         largest = presets[0]
         state = f"not run, since {largest.reason}" if largest.none else "run"
-        words = "The paper states no result of it in words." if experiment.source else "No claim is made."
+        words = "The paper states no result of it in words." if experiment.source else "This experiment makes no claim."
         yield f"{words} It was {state}: {_link(largest, output)}."
 
 

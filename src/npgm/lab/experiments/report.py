@@ -55,13 +55,13 @@ CLAIM = ("claim", "verdict", "of", "measured")
 
 
 def claim_rows(results: Results, claim: Claim, place: str) -> Iterator[tuple[str, ...]]:
-    """Yield a claim of the paper with the verdict and what was measured, as `CLAIM` has them, for each reading.
+    """Yield a claim with its verdict and what was measured, as `CLAIM` has them, for each reading.
 
     Args:
         place: the preset, and where its report is, in Markdown.
     """
     for of, verdict in readings(results, claim):
-        yield f"“{claim.sentence}”", f"{VERDICTS[verdict.holds]} {place}.", of, verdict.measured
+        yield results.experiment.quoted(claim), f"{VERDICTS[verdict.holds]} {place}.", of, verdict.measured
 
 
 def readings(results: Results, claim: Claim) -> Iterator[tuple[str, Verdict]]:
@@ -76,8 +76,8 @@ def _parts(kind: KindReport, first: list[Picture], sections: list[Section]) -> I
     yield f"# {experiment.title}"
     yield (
         f"{experiment.origin}, preset `{preset}`: {experiment.scope(experiment.preset(preset))}. "
-        f"Reproduce with `{experiment.command('reproduce', preset)}`; this report alone is written anew, from the runs "
-        f"that are kept, by `{experiment.command('report', preset)}`."
+        f"`{experiment.command('reproduce', preset)}` runs it; `{experiment.command('report', preset)}` writes this "
+        "report again from the stored runs."
     )
     if results.none:
         yield f"**No run is done: {results.reason}.**"
@@ -91,10 +91,9 @@ def _parts(kind: KindReport, first: list[Picture], sections: list[Section]) -> I
         place = results.extent if results.none else f"[{results.extent}](#results)"
         yield table(CLAIM, (row for claim in experiment.claims for row in claim_rows(results, claim, place)))
         if preset != "paper" and "paper" in experiment.presets:
-            runs = f"The verdicts are on what the preset `{preset}` runs"
-            yield f"{runs}; the full sizes are those of the preset `paper`."
+            yield f"These verdicts are about the preset `{preset}`; the preset `paper` has the full sizes."
     else:
-        yield "The paper states no result of it in words." if experiment.source else "None is made."
+        yield "The paper states no result of it in words." if experiment.source else "This experiment makes no claim."
     if not results.none:
         yield from _measured(kind)
     yield from (section.markdown for section in sections)
@@ -111,16 +110,16 @@ def _measured(kind: KindReport) -> Iterable[str]:
     yield (
         f"Converged means {experiment.symbol(experiment.measure)} ≤ {experiment.converged_below:g} at some "
         f"{experiment.clock}. The numbers are {averaged(experiment)}. The time of an {experiment.clock} is that of its "
-        f"batch of {experiment.starts_are} divided by their number, with other runs on the other cores."
+        f"batch divided by the number of {experiment.starts_are}; other runs used the other cores meanwhile."
     )
     for quantity in experiment.quantities:
         known = experiment.known[quantity]
         if known.lowest is not None and (summary[quantity] < known.lowest).any():
-            yield f"{known.symbol} below {known.lowest:g}, also below zero, is rounding, and shown as {known.lowest:g}."
+            yield f"{known.symbol} below {known.lowest:g} is rounding, even if negative; {known.lowest:g} is shown."
     if summary["diverged"].any():
         yield (
-            f"What diverged ends there: the curves go on as those of the other {experiment.starts_are}, and bands are "
-            "cut at the top of the axes."
+            f"A run that diverged ends there: the curves continue with the other {experiment.starts_are}, and bands "
+            "are cut at the top of the axes."
         )
 
 

@@ -284,6 +284,10 @@ class Experiment(ABC):
         """Where the experiment is from, in words."""
         return f"{self.source} of the paper" if self.source else "Beyond the paper"
 
+    def quoted(self, claim: Claim) -> str:
+        """Return the sentence of a claim, in quotation marks if it is the paper's."""
+        return f"“{claim.sentence}”" if self.source else claim.sentence
+
     def symbol(self, quantity: str) -> str:
         """Return the symbol of a quantity."""
         return self.known[quantity].symbol

@@ -58,7 +58,7 @@ def test_the_report_has_all_points_and_those_after_the_first(store):
     text = paths[0].read_text()
     assert "| clip + SGDm | all | 11 |" in text
     assert "after 10 steps | " not in text  # one point makes no correlation
-    assert "None is made." in text
+    assert "This experiment makes no claim." in text
 
 
 def test_runs_are_named_by_what_is_measured():

@@ -119,9 +119,7 @@ class SolvingExperiment(Experiment):
         """Return the iterations and the starts in words."""
         starts = ", ".join(f"{n} for {setting_name(s)}" for s, n in zip(self.grid(), preset.starts, strict=True))
         symbol = self.symbol("grad_norm")
-        ends = (
-            f", which ends at {symbol} ≤ {self.stops_below:g}, where its curves go on level" if self.stops_below else ""
-        )
+        ends = f", until {symbol} ≤ {self.stops_below:g}; its curves are level from there" if self.stops_below else ""
         return f"{preset.maxiter} iterations a run{ends}; starts: {starts}"
 
     def runs_at_once(self, run: Run) -> int:
