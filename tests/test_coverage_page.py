@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 
 import pytest
@@ -12,7 +11,7 @@ import npgm
 from npgm.lab import experiments
 from npgm.lab.cli import app
 from npgm.lab.experiments.certification import ESTIMATED
-from pages import ROOT
+from pages import ROOT, resolve
 
 ROWS = re.findall(r"^\| (?!the paper|---)(.*) \|$", (ROOT / "docs" / "coverage.md").read_text(), re.MULTILINE)
 
@@ -45,7 +44,7 @@ def test_every_statement_has_a_row(statement):
 def test_what_a_row_names_is_there(row):
     _, package, tests, command = row.split(" | ")
     for name in re.findall(r"`(npgm[\w.]*)`", package):
-        assert resolve(name) is not None
+        resolve(name)
     for name in re.findall(r"the spec `([\w-]+)`", package):
         assert name in experiments.names()
     for path in re.findall(r"`(tests/[\w/.]+)`", tests):
@@ -59,16 +58,3 @@ def test_what_a_row_names_is_there(row):
         typer.main.get_command(app).commands[words[0]].make_context(words[0], words[1:])  # raises if it does not parse
         if len(words) > 1:
             assert words[1] in accepted
-
-
-def resolve(name):
-    parts = name.split(".")
-    for i in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:i]))
-        except ModuleNotFoundError:
-            continue
-        for attribute in parts[i:]:
-            found = getattr(found, attribute)
-        return found
-    return None

@@ -22,7 +22,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 import commands
 import processes
 from npgm.lab.cli import app
-from pages import ROOT, blocks, tutorial
+from pages import ROOT, blocks, resolve, tutorial
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -71,6 +71,28 @@ def test_commands_and_their_options_exist(page):
 def test_links_to_files_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+TREE = [f"/{path.relative_to(ROOT)}" for room in ("src", "tests", "docs", "conda") for path in (ROOT / room).rglob("*")]
+TREE += [f"/{path.name}" for path in ROOT.iterdir()]
+WRITTEN = {"mine.py", "steep.toml", "valley-descent.toml", "my.toml", "solvers/npgm.py"}
+"""The files that readers write."""
+
+
+@each_page
+def test_named_files_exist(page):
+    text = page.read_text(encoding="utf-8")
+    named = set(re.findall(r"(?<![\w./<-])(?:\.{1,2}/)*([\w./-]+\.(?:py|hpp|cpp|css|toml|yaml|txt))\b", text)) - WRITTEN
+    named |= set(re.findall(r"`((?:src|tests|docs|conda)/[\w./-]+)`", text))
+    assert not [name for name in named if not any(path.endswith(f"/{name}".rstrip("/")) for path in TREE)]
+
+
+@pytest.mark.slow
+@each_page
+def test_named_objects_exist(page):
+    for name in re.findall(r"`(npgm(?:\.[A-Za-z_]\w*)+)", page.read_text(encoding="utf-8")):
+        if not name.startswith(("npgm.keras", "npgm.solvers.optimagic")):  # whose packages not every environment has
+            resolve(name)
 
 
 @pytest.fixture(scope="module")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^ *```', re.DOTALL | re.MULTILINE)
@@ -12,6 +14,20 @@ BLOCK = re.compile(r'^( *)```(\w+)(?: title="(.+?)")?\n(.*?)^ *```', re.DOTALL |
 
 def blocks(page: Path, language: str) -> list[str]:
     return [code for _, name, _, code in BLOCK.findall(page.read_text(encoding="utf-8")) if name == language]
+
+
+def resolve(name: str) -> Any:
+    """Return what a dotted name of npgm is, or raise AttributeError."""
+    parts = name.split(".")
+    for i in range(len(parts), 0, -1):
+        try:
+            found = importlib.import_module(".".join(parts[:i]))
+        except ModuleNotFoundError:
+            continue
+        for attribute in parts[i:]:
+            found = getattr(found, attribute)
+        return found
+    raise AttributeError(name)
 
 
 def tutorial(page: Path) -> str:
