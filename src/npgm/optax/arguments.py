@@ -1,0 +1,45 @@
+"""The arguments of the transformations, which may be arrays and even tracers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from npgm.references import Isotropic, Reference
+from npgm.references import reference as build
+
+SCOPES = ("global", "tensor")
+
+
+def built(reference: Reference | str) -> Reference:
+    """Return φ, by its name if that is given."""
+    if isinstance(reference, str):
+        return build(reference)
+    if not isinstance(reference, Reference):
+        raise TypeError(f"reference must be a reference function or the name of one, not {reference!r}")
+    return reference
+
+
+def default_scope(phi: Reference) -> str:
+    """Return what φ sees as one vector if nothing is said."""
+    return "global" if isinstance(phi, Isotropic) else "tensor"
+
+
+def hyperparameter(check: Callable[[str, Any], float], name: str, value: Any) -> Any:
+    """Check a number, a NumPy scalar or an array of no dimension, and return it as a float.
+
+    An array of JAX is returned as it is: it may be a tracer, whose value is not known.
+    """
+    if isinstance(value, jax.Array):
+        return value
+    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 and _is_real(value.dtype):
+        value = float(value)
+    return check(name, value)
+
+
+def _is_real(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer))
