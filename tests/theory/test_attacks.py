@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import numpy as np
 import pytest
 
 import npgm
+from backends import without_native
 from npgm.problems import registry
 from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
@@ -60,6 +63,15 @@ def test_chance_is_not_a_violation_whatever_the_distribution():
     assert noisy(lambda rng, shape: 4.0 * rng.random(shape) + 2.0) == 60  # a mean of 4 is seen
 
 
+def test_what_chance_explains_does_not_hold():
+    S = np.full((2, 3), [2.0, 4.0, 6.0])
+    history = History({"fun": np.ones((2, 3)), "stationarity": S}, NPGM(1.0, reference=PHI))
+    report = certify.stochastic(history, smoothness=1.0, minimum=1.0, noise=1.0)
+    assert report.verdict == "undecided"
+    assert "4 against 1" in report.reason
+    assert "more seeds decide" in report.reason
+
+
 @pytest.mark.parametrize("seeds", [[], [0, 0], [0, np.int64(0), 1]])
 def test_seeds_differ(seeds):
     problem = registry["quadratic"]()
@@ -108,12 +120,74 @@ def test_a_rule_without_decrease_is_refused():
     assert certify.auto(run(20, lr=rule), minimum=0.0).verdict == "refused"
 
 
+def test_a_window_is_a_number_of_steps():
+    history = run(20)
+    for options, message in (({"window": 0}, "window must be at least 1"), ({"decrease": -1.0}, "decrease must")):
+        with pytest.raises(ValueError, match=message):
+            certify.auto(history, minimum=0.0, **options)
+    assert certify.auto(history, minimum=0.0, window=10**9).verdict == "undecided"
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_run_that_leaves_the_domain_of_f_is_refused(native):
+    def f(x):
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return x[0] - np.log(x[0]), 1.0 - 1.0 / x
+
+    with contextlib.nullcontext() if native else without_native():
+        result = npgm.minimize(f, np.array([18.0]), reference=PHI, lr=5.0, maxiter=9, history=True)
+    assert not result.success
+    taken = result.history["taken"]
+    assert not taken[result.nit - 1]
+    report = certify.deterministic(result.history, smoothness=0.2, minimum=1.0)
+    assert report.verdict == "refused"
+    assert "f finite on ℝⁿ" in report.reason
+
+
+def test_proximal_steps_that_are_no_minimisers_are_refused():
+    center, sphere = np.array([3.0, 1.0, 0.2]), npgm.proximal.Sphere(1.0)
+    start = sphere.prox(np.array([0.1, -0.9, 0.3]), 1.0)
+
+    def verdict(prox, start, phi):
+        history = npgm.minimize(
+            lambda x: (0.5 * np.sum((x - center) ** 2), x - center), start, prox=prox, lr="auto", reference=phi,
+            maxiter=40, tol=0.0, history=True,
+        ).history  # fmt: skip
+        return certify.auto(history, minimum=0.0).verdict
+
+    rows = npgm.proximal.Rows(sphere)
+    assert verdict(sphere, start, "isotropic-log") == verdict(rows, start[None], "isotropic-log") == "holds"
+    assert verdict(sphere, start, "separable-log") == verdict(rows, start[None], "separable-log") == "refused"
+
+
+def test_runs_of_one_length_do_not_hide_each_other():
+    problem = registry["quadratic"]()
+
+    def runs(lr):
+        return certify.simulate(
+            problem, lambda rng, x: problem(x)[1], PHI, problem.start, lr=lr, iterations=4, batch=4, seeds=range(2)
+        )
+
+    with pytest.raises(ValueError, match="must differ in their numbers of iterations, but two have 4"):
+        certify.growing_batches([runs(0.05), runs(0.05)], smoothness=20.0, minimum=0.0, variance=1.0)
+
+
 def test_vacuity_is_judged_at_the_scale_of_the_run():
     tanh = npgm.reference("isotropic-artanh")
     history = run(20, lr="backtracking", reference=tanh, scale="auto")
-    (bound,) = (c.bound for c in certify.auto(history, minimum=0.0).certificates if "2.2" in c.bound.theorem)
+    report = certify.auto(history, minimum=0.0)
+    (bound,) = (c.bound for c in report.certificates if "2.2" in c.bound.theorem)
     limit = 0.1 * history["grad_norm"][0] * np.log(2.0)
     np.testing.assert_array_equal(bound.vacuous, bound.values >= limit)
+
+
+def test_a_bound_that_is_vacuous_decides_nothing():
+    sqrt = npgm.reference("isotropic-sqrt")
+    for maxiter, verdict in ((20, "undecided"), (20_000, "holds")):
+        report = certify.deterministic(run(maxiter, reference=sqrt), smoothness=20.0, minimum=0.0)
+        assert all(certificate.holds for certificate in report.certificates)
+        assert report.verdict == verdict
+        assert report.reason.endswith("its bound is vacuous") == (verdict == "undecided")
 
 
 class OnTheLine(npgm.kernels.FromPrimal):
@@ -135,6 +209,21 @@ def test_the_inequality_on_the_line_is_not_that_of_vectors():
         bounds.proposition_3_2(npgm.Isotropic(kernel), 1.0)
     monotone = type("Monotone", (npgm.kernels.Quartic,), {})()
     assert bounds.proposition_3_2_provenance(npgm.Isotropic(monotone)) == "numerical"
-    for phi in (npgm.Spectral(monotone), npgm.Blocks(npgm.Spectral(monotone), [(2, 2)])):
+    blocks = npgm.Blocks(npgm.Spectral(monotone), [(2, 2)])
+    for phi in (npgm.Spectral(monotone), blocks, npgm.Blocks(blocks, [(4,)])):
         with pytest.raises(AssumptionError, match=r"condition \(C'\)"):
             bounds.proposition_3_2(phi, 1.0)
+
+
+def test_what_a_kernel_of_ones_own_states_is_numerical():
+    kernel = type("Mine", (npgm.kernels.Quartic,), {})()
+    common = {"smoothness": 1.0, "lr": 0.5, "gap": 1.0, "iterations": 3}
+    for own, others in ((kernel, "numerical"), (npgm.kernels.Quartic(), "proved")):
+        phi = npgm.Isotropic(own)
+        for bound in (
+            bounds.theorem_2_2(phi, momentum=0.1, **common),
+            bounds.theorem_2_4(phi, momentum=0.1, pl=0.1, **common),
+            bounds.theorem_3_1(phi, noise=1.0, **common),
+            bounds.theorem_3_5(phi, noise=1.0, pl=0.1, **common),
+        ):
+            assert bound.provenance == others

@@ -57,11 +57,17 @@ def report(problem, phi, constants, lr, momentum):
     )
 
 
+def holding(result):
+    """Whether all bounds hold; where all are vacuous, as of kernels whose measure saturates, that decides nothing."""
+    vacuous = all(c.bound.vacuous[np.isfinite(c.bound.values)].all() for c in result.certificates)
+    return all(c.holds for c in result.certificates) and result.verdict == ("undecided" if vacuous else "holds")
+
+
 @each_known
 @pytest.mark.parametrize("momentum", [0.0, 0.49])
 def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
     result = report(problem, phi, constants, 1 / constants.smoothness, momentum)
-    assert result.holds, [(c.bound.theorem, c.ratio) for c in result.certificates if not c.holds]
+    assert holding(result)
     found = {c.bound.theorem for c in result.certificates}
     assert "Theorem 2.2" in found
     assert ("The base bound" in found) == (momentum == 0)
@@ -77,7 +83,7 @@ def test_bounds_hold_at_the_largest_step(problem, phi, constants, momentum):
 def test_theorem_2_7_holds_at_its_step(problem, phi, constants, momentum):
     L = max(constants.smoothness, constants.lipschitz)
     result = report(problem, phi, constants, (1 - momentum) ** 2 / L, momentum)
-    assert result.holds
+    assert holding(result)
     assert {"Theorem 2.7", "Theorem 2.7, tight"} <= {c.bound.theorem for c in result.certificates}
 
 
@@ -88,7 +94,7 @@ def test_large_steps_of_the_base_method(problem, phi, constants):
     assert bound.values[0] == pytest.approx(1 / (lr * 0.1))
     result = report(problem, phi, constants, lr, 0.0)
     assert [c.bound.theorem for c in result.certificates] == ["The base bound"]
-    assert result.holds
+    assert holding(result)
 
 
 @each_known

@@ -281,13 +281,12 @@ def certify(
         return done
 
     done = guarded(work)
-    table = new_table("theorem", "source", "quantity", "bound", "run", "ratio", "holds", wrapped=("theorem",))
+    table = new_table("theorem", "source", "quantity", "bound", "run", "ratio", "verdict", wrapped=("theorem",))
     for certificate in done.report.certificates:
         bound = certificate.bound
         at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
         observed, ratio = f"{certificate.observed[-1]:.4g}", f"{certificate.ratio:.3g}"
-        holds = "yes" if certificate.holds else "NO"
-        table.add_row(bound.theorem, bound.provenance, bound.quantity, at_end, observed, ratio, holds)
+        table.add_row(bound.theorem, bound.provenance, bound.quantity, at_end, observed, ratio, certificate.verdict)
     estimated = ", estimated along the run: the certificates are empirical" if done.estimated else ""
     console.print(
         f"γ = {done.lr:g}, L = {done.constants.smoothness:g}{estimated}, {done.iterations} iterations", highlight=False

@@ -56,6 +56,9 @@ class Rows(Proximable):
             return super().step(phi, y, lr, axis)
         return self.function.step(phi, y, lr, self._axes(y, axis)[1])
 
+    def minimises(self, phi: Reference) -> bool:
+        return isinstance(phi, Isotropic) or self.function.minimises(phi)
+
     def _axes(self, y: Array, axis: Axis) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the axes of a point, and those of a row."""
         axes = tuple(range(y.ndim)) if axis is None else normalize_axis_tuple(axis, y.ndim)

@@ -122,7 +122,10 @@ class Sphere(Proximable):
         return restore(y * (self.radius / norm(xp, y, axis)))
 
     def step(self, phi: Reference, y: Array, lr: float | Array, axis: Axis = None) -> Array:
-        return super().step(phi, y, lr, axis) if isinstance(phi, Isotropic) else self.prox(y, lr, axis)
+        return super().step(phi, y, lr, axis) if self.minimises(phi) else self.prox(y, lr, axis)
+
+    def minimises(self, phi: Reference) -> bool:
+        return isinstance(phi, Isotropic)
 
 
 @dataclass(frozen=True)

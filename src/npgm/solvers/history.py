@@ -27,10 +27,11 @@ class History(dict[str, Any]):
     Args:
         arrays: "fun", "grad_norm", "stationarity", "conjugate", which is φ*(∇f), and "seconds" at each iterate; "lr",
             the γ of the step from there, and "taken", whether it was, which is not so where a rule for the stepsize
-            rejected it. After the end of a run these are NaN and False. With momentum, and γ a number or found by
-            backtracking, also "momentum": φ of the last step taken over its γ, 0 at the start, which is φ(m^{k-1}), or
-            φ(∇φ*(m^{k-1})) with momentum before the preconditioner. With ``prox`` and a rule for the stepsize
-            "decrease", which is Δ/γ at each iterate with the γ of the step from there (docs/theory.md).
+            rejected it, or f or its gradient was not finite. After the end of a run these are NaN and False. With
+            momentum, and γ a number or found by backtracking, also "momentum": φ of the last step taken over its γ, 0
+            at the start, which is φ(m^{k-1}), or φ(∇φ*(m^{k-1})) with momentum before the preconditioner. With
+            ``prox`` and a rule for the stepsize "decrease", which is Δ/γ at each iterate with the γ of the step from
+            there (docs/theory.md).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
         size: the number of entries of a point; None if not known.
@@ -86,8 +87,15 @@ class Recorder:
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
                 self._reduce()
 
-    def history(self, batch: bool, eps: float, nit: Any) -> History:
-        """Return what `minimize` returns as ``history``, for runs that ended after ``nit`` iterations."""
+    def history(self, batch: bool, eps: float, nit: Any, diverged: Bools) -> History:
+        """Return what `minimize` returns as ``history``, for runs that ended after ``nit`` iterations.
+
+        Args:
+            batch: whether there may be several runs.
+            eps: the machine epsilon of their dtype.
+            nit: how many iterations each had.
+            diverged: those whose last step led to where f or its gradient is not finite.
+        """
         grad_norm = np.array(self.grad_norm)
         if self.isotropic:
             stationarity, conjugate = self.phi.stationarity_of_norms(grad_norm), self.phi.conjugate_of_norms(grad_norm)
@@ -99,7 +107,7 @@ class Recorder:
         lr, taken = np.full(grad_norm.shape, np.nan), np.zeros(grad_norm.shape, dtype=np.bool_)
         for k, (gamma, step) in enumerate(zip(self.lr, self.taken, strict=True)):
             lr[k] = np.where(nit > k, gamma, np.nan)
-            taken[k] = (nit > k) & (True if step is None else step)
+            taken[k] = (nit > k + diverged) & (True if step is None else step)
         runs = {
             "fun": np.array(self.fun),
             "grad_norm": grad_norm,

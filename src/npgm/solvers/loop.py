@@ -245,7 +245,7 @@ class _Loop:
         )
         if self.history is not None:
             eps = float(objective.xp.finfo(objective.x0.dtype).eps)
-            result.history = self.history.history(batch, eps, self.nit)
+            result.history = self.history.history(batch, eps, self.nit, self.status == Status.DIVERGED)
         return result
 
     def _messages(self) -> list[str]:

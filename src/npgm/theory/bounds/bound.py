@@ -53,7 +53,7 @@ class Bound:
             conjugate"`` its mean over 0, ..., k. For a stochastic method, its expectation.
         values: the bound at each k, NaN where the theorem says nothing.
         provenance: ``"proved"`` in the paper, ``"derived"`` in the documentation of this package, or ``"numerical"``:
-            seen to hold, without a proof.
+            it rests on what was seen to hold on a grid, without a proof, as for a kernel of one's own.
         vacuous: where the bound is no less than what is known without it: the supremum of the measure, or D0.
         remark: what differs from the printed statement.
         weight: the c of a bound on the gap that holds of c γ φ(m^{k-1}) + f(x^k) - inf f as well (Theorem 2.4).
@@ -162,13 +162,25 @@ def on_stationarity(
     quantity: Quantity = "mean stationarity",
 ) -> Bound:
     """Return the bound on a mean of S, vacuous from the supremum of S on."""
+    provenance = established(reference, provenance)
     # for a separable φ it is n times as large, with n not known here
     limit = reference.stationarity_limit if isinstance(reference, Isotropic) else math.inf
     return Bound(theorem, quantity, values, provenance, ~(values < limit), remark)
 
 
 def on_gap(
-    theorem: str, values: Floats, D0: float, provenance: Provenance, remark: str = "", weight: float = 0.0
+    theorem: str,
+    reference: Reference,
+    values: Floats,
+    D0: float,
+    provenance: Provenance,
+    remark: str = "",
+    weight: float = 0.0,
 ) -> Bound:
     """Return the bound on f - inf f, vacuous from D0 on."""
-    return Bound(theorem, "gap", values, provenance, values >= D0, remark, weight)
+    return Bound(theorem, "gap", values, established(reference, provenance), values >= D0, remark, weight)
+
+
+def established(reference: Reference, provenance: Provenance) -> Provenance:
+    """Return ``provenance``, but "numerical" for a kernel of one's own: what it states was checked on a grid alone."""
+    return provenance if type(reference.kernel).__module__.startswith("npgm.kernels.") else "numerical"

@@ -8,7 +8,16 @@ import numpy as np
 
 from npgm._common import validate
 from npgm.references import Isotropic, Reference
-from npgm.theory.bounds.bound import Bound, assumption_1_2, at_most_1_over_l, need, numbers, on_gap, sequence
+from npgm.theory.bounds.bound import (
+    Bound,
+    assumption_1_2,
+    at_most_1_over_l,
+    established,
+    need,
+    numbers,
+    on_gap,
+    sequence,
+)
 
 
 def convex_conjugate(
@@ -20,14 +29,14 @@ def convex_conjugate(
         AssumptionError: if an assumption fails.
     """
     name = "The convex bound on φ*(∇f)"
-    assumption_1_2(name, reference)
+    phi = assumption_1_2(name, reference)
     L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
     need(name, convex, "f convex", "it is not stated to be")
     at_most_1_over_l(name, gamma, L)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = D0 / (gamma * k)
     values[0] = np.nan
-    return Bound(name, "conjugate", values, "derived", np.isnan(values))
+    return Bound(name, "conjugate", values, established(phi, "derived"), np.isnan(values))
 
 
 def convex_isotropic(
@@ -68,4 +77,4 @@ def convex_isotropic(
     at_most_1_over_l(name, gamma, L)
     weights = phi.kernel.rescaling(norms / phi.scale) / phi.scale
     values = validate.nonnegative("distance", distance) ** 2 / (2.0 * gamma * np.cumsum(weights))
-    return on_gap(name, values, D0, "derived")
+    return on_gap(name, phi, values, D0, "derived")

@@ -144,10 +144,10 @@ def theorem_2_4(
     beta = below_half(name, momentum, zero=refined)
     if refined:
         rate, weight = _refined_rate(gamma * mu, beta)
-        return on_gap(name, D0 * rate**k, D0, "derived", weight=weight)
+        return on_gap(name, phi, D0 * rate**k, D0, "derived", weight=weight)
     rate = max(1 - gamma * mu * (beta - 2 * beta**2), beta + 2 * beta**2)
     remark = "γ > 0 is omitted there; A tends to 1 as β → 0, an artefact of the proof"
-    return on_gap(name, D0 * rate**k, D0, provenance, remark, weight=1.0)
+    return on_gap(name, phi, D0 * rate**k, D0, provenance, remark, weight=1.0)
 
 
 def _refined_rate(gamma_mu: float, beta: float) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from npgm.theory.bounds.bound import (
     ONE,
     Bound,
     at_most_1_over_l,
+    established,
     need,
     not_increasing,
     numbers,
@@ -19,7 +20,7 @@ from npgm.theory.bounds.bound import (
     strongly_convex,
     two_subhomogeneous,
 )
-from npgm.theory.bounds.stochastic import proposition_3_2, proposition_3_2_provenance
+from npgm.theory.bounds.stochastic import proposition_3_2
 
 
 def momentum_before(
@@ -62,9 +63,7 @@ def momentum_before(
     condition = gamma * ell / phi.mu + (beta * gamma * ell / (phi.scale * (1.0 - beta))) ** 2 / mu
     need(name, condition <= ONE, "γL + (βγl/(λ(1-β)))²/μ <= 1", f"that is {condition:g}")
     start = D0 / gamma + beta**2 * size**2 / (2.0 * phi.scale * (1.0 - beta))
-    numerical = proposition_3_2_provenance(phi) == "numerical"
-    values = start / (k + 1) + (1.0 - beta) * noise
-    return on_stationarity(name, phi, values, "numerical" if numerical else "derived")
+    return on_stationarity(name, phi, start / (k + 1) + (1.0 - beta) * noise, "derived")
 
 
 def momentum_before_bounded(
@@ -112,7 +111,7 @@ def momentum_before_bounded(
     drift = beta * L * r * gamma / (1.0 - beta)
     start = D0 / gamma + 2.0 * r * beta * validate.nonnegative("first", first) / (1.0 - beta)
     values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r**2 * gamma
-    return Bound(name, "mean conjugate", values, "derived", np.zeros(values.shape, np.bool_))
+    return Bound(name, "mean conjugate", values, established(phi, "derived"), np.zeros(values.shape, np.bool_))
 
 
 def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:

@@ -54,13 +54,14 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     """
     name = "Proposition 3.2"
     phi = as_reference(reference)
+    if isinstance(phi, Blocks):  # the inequality adds up
+        return proposition_3_2(phi.reference, variance)
     full_domain(name, phi)
-    holds = phi.kernel.noise_inequality and isinstance(phi, (*lifts.values(), Blocks))
+    holds = phi.kernel.noise_inequality and isinstance(phi, (*lifts.values(),))
     need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
-    inner = phi.reference if isinstance(phi, Blocks) else phi
-    rises = phi.kernel.nonincreasing_rescaling or isinstance(inner, Separable)
+    rises = phi.kernel.nonincreasing_rescaling or isinstance(phi, Separable)
     need(name, rises, "h'(t)/t nondecreasing, for vectors", f"{phi.kernel!r} does not state it")
-    derived = not isinstance(inner, Spectral) or type(phi.kernel) in (Cosh, *_ELEMENTARY, Quadratic)
+    derived = not isinstance(phi, Spectral) or type(phi.kernel) in (Cosh, *_ELEMENTARY, Quadratic)
     need(
         name, derived, "the condition (C') of docs/spectral.md, for singular values", f"{phi.kernel!r} is not known to"
     )
@@ -70,10 +71,10 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
 def proposition_3_2_provenance(reference: Reference | str) -> Provenance:
     """Return where the inequality behind Proposition 3.2 is established for φ."""
     phi = as_reference(reference)
-    if isinstance(phi, Blocks):  # the inequality adds up
+    if isinstance(phi, Blocks):
         return proposition_3_2_provenance(phi.reference)
     kernel = type(phi.kernel)
-    if isinstance(phi, Spectral) and kernel is not Quadratic:
+    if isinstance(phi, Spectral) and kernel in (Cosh, *_ELEMENTARY):
         return "derived"
     if kernel in (Cosh, Quadratic):
         return "proved"
@@ -115,4 +116,4 @@ def theorem_3_5(
     at_most_1_over_l(name, gamma, L)
     mu = pl_constant(name, pl, L)
     values = (1.0 - min(gamma * mu, 1.0)) ** k * D0 + validate.nonnegative("noise", noise) / mu
-    return on_gap(name, values, D0, "proved", "γ > 0 is omitted there; γμ <= 1 follows from μ <= L")
+    return on_gap(name, phi, values, D0, "proved", "γ > 0 is omitted there; γμ <= 1 follows from μ <= L")

@@ -35,12 +35,14 @@ class Certificate:
     Args:
         bound: the bound at each k.
         observed: the quantity at each k; for a stochastic run, its mean over the seeds. NaN is above every bound.
-        margin: by how much rounding, or chance where it is a mean over seeds, may carry it above the bound.
+        margin: by how much rounding may carry it above the bound.
+        chance: by how much chance may, where it is a mean over seeds: such an excess decides nothing.
     """
 
     bound: Bound
     observed: Floats = field(repr=False)
     margin: Floats = field(repr=False)
+    chance: Floats | float = field(default=0.0, repr=False)
 
     @property
     def slack(self) -> Floats:
@@ -50,10 +52,7 @@ class Certificate:
     @property
     def ratios(self) -> Floats:
         """The observed quantity over the bound with its margin, at each k; NaN where there is no finite bound."""
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = np.where(self.observed <= 0.0, 0.0, self.observed / (self.bound.values + self.margin))
-        known = np.where(np.isnan(self.observed + self.margin) | np.isnan(ratios), np.inf, ratios)
-        return np.where(np.isfinite(self.bound.values), known, np.nan)
+        return self._over(self.margin)
 
     @property
     def ratio(self) -> float:
@@ -66,9 +65,26 @@ class Certificate:
         return bool(np.isfinite(self.bound.values).any())
 
     @property
+    def verdict(self) -> Verdict:
+        """``"holds"`` if the quantity is at most the bound at each k, up to rounding, and the bound not vacuous at all.
+
+        ``"violated"`` if chance does not explain by how much the quantity is above; else ``"undecided"``.
+        """
+        if bool(np.any(self._over(self.margin + self.chance) > 1.0 + _RTOL)):
+            return "violated"
+        said = np.isfinite(self.bound.values) & ~self.bound.vacuous
+        return "holds" if self.ratio <= 1.0 + _RTOL and said.any() else "undecided"
+
+    @property
     def holds(self) -> bool:
         """Whether there is a k with a finite bound, and it held at each of them, up to the margin."""
         return self.ratio <= 1.0 + _RTOL
+
+    def _over(self, margin: Floats) -> Floats:
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = np.where(self.observed <= 0.0, 0.0, self.observed / (self.bound.values + margin))
+        known = np.where(np.isnan(self.observed + margin) | np.isnan(ratios), np.inf, ratios)
+        return np.where(np.isfinite(self.bound.values), known, np.nan)
 
 
 @dataclass(frozen=True)
@@ -89,21 +105,30 @@ class Report:
     def verdict(self) -> Verdict:
         """``"violated"`` if a bound is, ``"holds"`` if all hold, ``"refused"`` if no theorem is about the run.
 
-        ``"undecided"`` if one is, and could not be compared with the run.
+        ``"undecided"`` if one is, and could not be compared with the run, or is exceeded by what chance explains.
         """
-        compared = [certificate for certificate in self.certificates if certificate.compared]
-        if compared:
-            return "holds" if all(certificate.holds for certificate in compared) else "violated"
+        verdicts = {certificate.verdict for certificate in self.certificates}
+        if "violated" in verdicts:
+            return "violated"
+        if not all(certificate.holds for certificate in self.certificates):
+            return "undecided"
+        if "holds" in verdicts:
+            return "holds"
         return "undecided" if self.certificates or self.undecided or not self.refused else "refused"
 
     @property
     def reason(self) -> str:
         """One sentence that says why the verdict is what it is."""
         verdict = self.verdict
-        if verdict in ("holds", "violated"):
-            worst = max((c for c in self.certificates if c.compared), key=lambda c: c.ratio)
+        if deciding := [c for c in self.certificates if c.compared and c.verdict == verdict]:
+            worst = max(deciding, key=lambda c: c.ratio)
             k = int(np.nanargmax(worst.ratios))
             place = f"{worst.bound.theorem} at k = {k}: {worst.observed[k]:.4g} against {worst.bound.values[k]:.4g}"
+            if verdict == "undecided":
+                vacuous = (
+                    "its bound is vacuous" if worst.holds else "chance explains the difference, and more seeds decide"
+                )
+                return f"{place}; {vacuous}"
             return f"closest is {place}" if verdict == "holds" else f"the worst is {place}"
         return next(iter((self.undecided if verdict == "undecided" else self.refused).values()), "nothing was compared")
 
@@ -132,12 +157,12 @@ def series(history: History, name: str) -> Floats:
     return values
 
 
-def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], assume: Callable[[str], None]) -> Report:
+def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, ...]], assume: Callable[[str], None]) -> Report:
     """Return what the theorems say.
 
     Args:
         trials: the theorems.
-        observe: returns the quantity that a bound is on, with its margin.
+        observe: returns the quantity that a bound is on, with its margin; for a mean over seeds also its chance.
         assume: raises an `AssumptionError` where a theorem is not about the run at all.
     """
     certificates, refused, undecided = [], {}, {}
@@ -156,6 +181,15 @@ def report(trials: Trials, observe: Callable[[Bound], tuple[Floats, Floats]], as
             else:
                 undecided[name] = f"{name} says nothing of a run of so few steps"
     return Report(certificates, refused, undecided)
+
+
+def all_taken(theorem: str, history: History) -> None:
+    """Check that no step of the run led to where f or its gradient is not finite, and was taken back."""
+    if "taken" in history:
+        missed = np.isfinite(history["lr"]) & ~np.asarray(history["taken"], dtype=np.bool_)
+        if missed.any():
+            k = int(np.argmax(missed))
+            raise AssumptionError(theorem, "f finite on ℝⁿ", f"f or its gradient is not where step {k} led")
 
 
 def smooth(theorem: str, history: History) -> None:

@@ -15,6 +15,7 @@ from npgm.theory.certify.report import (
     Report,
     Trials,
     algorithm_1,
+    all_taken,
     before_the_map,
     check,
     from_the_start,
@@ -127,6 +128,7 @@ def deterministic(
         else:
             algorithm_1(theorem, history)
             from_the_start(theorem, history, momentum)
+        all_taken(theorem, history)
         some_steps(theorem, fun.size - 1)
 
     return report(trials | before, observe, assume)

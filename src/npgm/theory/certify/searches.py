@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
+from npgm._common import validate
 from npgm._common.array import Bools, Floats
 from npgm.references import Isotropic
 from npgm.solvers import History
@@ -47,8 +49,10 @@ def auto(
     """
     check(history)
     rule: Any = history.method.lr
-    windows = range(1, getattr(rule, "window", 10) + 1) if window is None else [window]
-    sigma = getattr(rule, "decrease", 0.1) if decrease is None else decrease
+    windows: Iterable[int] = range(1, getattr(rule, "window", 10) + 1)
+    if window is not None:
+        windows = [validate.count("window", window, least=1)]
+    sigma = getattr(rule, "decrease", 0.1) if decrease is None else validate.nonnegative("decrease", decrease)
     momentum = getattr(history.method, "momentum", 0.0)
     composite = "decrease" in history
     fun, measure = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
@@ -85,13 +89,16 @@ def auto(
         name = "Nonmonotone descent"
         if not composite:
             smooth(name, history)
+        elif not history.method.prox.minimises(history.method.stationarity_reference):  # type: ignore[attr-defined]
+            raise AssumptionError(name, "proximal steps that are minimisers", f"the run is one of {history.method!r}")
         if sigma == 0.0:
             raise AssumptionError(name, "a decrease σ > 0 at each step", "that of the rule is 0")
         if not np.isfinite(gammas).all():
             raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
         for W in windows:
-            padded = np.concatenate([np.full(W - 1, -np.inf), before])
-            highest = np.max(np.lib.stride_tricks.sliding_window_view(padded, W), axis=1)
+            seen = min(W, before.size)
+            padded = np.concatenate([np.full(seen - 1, -np.inf), before])
+            highest = np.max(np.lib.stride_tricks.sliding_window_view(padded, seen), axis=1)
             failed = np.flatnonzero(after > highest - sigma * gammas * S + allowed)
             if not failed.size:
                 return bounds.nonmonotone_descent(

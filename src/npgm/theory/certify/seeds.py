@@ -158,12 +158,15 @@ def stochastic(
             history, gradient_lipschitz, gap=run["gap"], iterations=run["iterations"], variance=variance
         )
 
-    def observe(bound: Bound) -> tuple[Floats, Floats]:
+    def observe(bound: Bound) -> tuple[Floats, ...]:
+        rounding = 64.0 * history.eps * np.abs(bound.values)
         if bound.quantity == "gap":
             known_minimum(bound.theorem, minimum, exact)
-            return _mean(gap, rho)
+            mean, chance = _mean(gap)
+            return mean, rounding + rho, chance
         of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else measure
-        return _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None], 0.0)
+        mean, chance = _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None])
+        return mean, rounding, chance
 
     return report(trials | before, observe, lambda theorem: _assume(theorem, history, momentum=theorem in before))
 
@@ -196,17 +199,18 @@ def growing_batches(
             raise ValueError(f"histories must have one method, not {histories[0].method!r} and {history.method!r}")
     first = histories[0]
     last = max(len(_runs(history)[0]) for history in histories) - 1
-    observed, margin, D0 = np.full(last, np.nan), np.full(last, np.nan), 0.0
+    observed, chance, D0 = np.full(last, np.nan), np.full(last, np.nan), 0.0
     for history in histories:
         fun, measure = _runs(history)
         K = len(fun) - 1
         if K < 1:
             raise ValueError("a history of no iteration says nothing of Theorem 3.4")
+        if not np.isnan(observed[K - 1]):
+            raise ValueError(f"histories must differ in their numbers of iterations, but two have {K}")
         rho = resolve(fun, minimum, eps=history.eps, given=resolution)
         D0 = max(D0, float(np.max(gap_above(fun[0], minimum))) + rho)
         if fun.shape[1] > 1:
-            mean, error = _mean(measure[:-1].mean(axis=0, keepdims=True), 0.0)
-            observed[K - 1], margin[K - 1] = mean[0], error[0]
+            observed[K - 1], chance[K - 1] = (part[0] for part in _mean(measure[:-1].mean(axis=0, keepdims=True)))
 
     def trial() -> Bound:
         bound = bounds.theorem_3_4(
@@ -227,7 +231,10 @@ def growing_batches(
                 found = f"one run has {K} iterations and batch {history.get('batch')}"
                 raise AssumptionError(theorem, "a batch of as many as there are iterations", found)
 
-    return report({"Theorem 3.4": trial}, lambda bound: (observed, margin), assume)
+    def observe(bound: Bound) -> tuple[Floats, ...]:
+        return observed, 64.0 * first.eps * np.abs(bound.values), chance
+
+    return report({"Theorem 3.4": trial}, observe, assume)
 
 
 def _runs(history: History) -> tuple[Floats, Floats]:
@@ -252,8 +259,8 @@ def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
         raise UndecidedError(f"{theorem} is about an expectation, which needs two seeds at least, and there is one")
 
 
-def _mean(samples: Floats, rounding: float) -> tuple[Floats, Floats]:
-    """Return the mean over the seeds at each k, and by how much chance and rounding may carry it too far.
+def _mean(samples: Floats) -> tuple[Floats, Floats]:
+    """Return the mean over the seeds at each k, and by how much chance may carry it too far.
 
     For independent X ≥ 0 of mean c, the average over w of ∏(1 - w + wX/c) has the expectation 1, and so exceeds t with
     a chance of at most 1/t (Markov; Waudby-Smith and Ramdas 2024 bet so). The margin is from the mean to the least c
@@ -269,4 +276,4 @@ def _mean(samples: Floats, rounding: float) -> tuple[Floats, Floats]:
         with np.errstate(divide="ignore"):  # a share of 0 loses the bet w = 1
             gains = logsumexp([np.log1p(w * excess).sum(axis=1) for w in _BETS], axis=0)
         low, high = np.where(gains > limit, middle, low), np.where(gains > limit, high, middle)
-    return mean, (1.0 - low) * mean + rounding
+    return mean, (1.0 - low) * mean
