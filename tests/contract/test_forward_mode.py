@@ -1,4 +1,4 @@
-"""Forward derivatives of every reference function are what its own closed forms say, for tangents of any size."""
+"""Derivatives of every reference function are what its own closed forms say, at points and for tangents of any size."""
 
 from __future__ import annotations
 
@@ -62,8 +62,6 @@ LARGE = {np.float64: (1e-300, 1e-20, 1.0, 1e10, 1e160, 1e300), np.float32: (1e-3
 @pytest.mark.parametrize("jvp", [by_torch, pytest.param(by_jax, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("key", kernels.registry)
 def test_jvp_of_a_kernel_holds_at_numbers_of_any_size(key, jvp, dtype):
-    if key == "expsq" and jvp is by_torch:
-        pytest.skip("torch differentiates the iterations for Lambert's W, which square y")
     kernel, y = kernels.registry[key](), np.array(LARGE[dtype], dtype=dtype)
     wide = y.astype(np.float64)
     u, slope = kernel.precondition(wide), kernel.curvature(wide)
@@ -77,3 +75,66 @@ def test_jvp_of_a_kernel_holds_at_numbers_of_any_size(key, jvp, dtype):
             allowed = 1e2 * float(limits.eps) * size * np.abs(terms) + 4.0 * float(limits.tiny) * max(size, 1.0)
             allowed[np.abs(size * want) > float(limits.max)] = np.inf
             assert (error <= allowed).all(), (function, size, y[~(error <= allowed)])
+
+
+def derivatives_by_torch(potential, at, along):
+    """The gradient of a potential, and its second derivative by a forward derivative of a forward derivative."""
+    y, v = torch.as_tensor(at), torch.as_tensor(along)
+    slope = torch.func.jvp(lambda y: torch.func.jvp(potential, (y,), (v,))[1], (y,), (v,))[1]
+    return torch.func.grad(potential)(y).numpy(), slope.numpy()
+
+
+def derivatives_by_jax(potential, at, along):
+    y, v = jnp.asarray(at), jnp.asarray(along)
+    slope = jax.jvp(lambda y: jax.jvp(potential, (y,), (v,))[1], (y,), (v,))[1]
+    return np.asarray(jax.grad(potential)(y)), np.asarray(slope)
+
+
+@pytest.mark.parametrize(
+    "derivatives", [derivatives_by_torch, pytest.param(derivatives_by_jax, marks=pytest.mark.slow)]
+)
+@pytest.mark.parametrize("lift", sorted(references.lifts))
+@pytest.mark.parametrize("key", ["expsq", "logx2"])
+def test_potentials_have_their_derivatives_at_any_size(key, lift, derivatives):
+    phi = npgm.reference(f"{lift}-{key}")
+    y, v = np.random.default_rng(0).standard_normal((2, *SHAPE)).astype(np.float32)
+    for size in (0.0, 1e-30, 1.0, 1e20, 3e37):
+        at = np.float32(size) * y / abs(y).max()
+        gradient, slope = derivatives(phi.conjugate, at, v)
+        at, along = at.astype(np.float64), v.astype(np.float64)
+        np.testing.assert_allclose(
+            gradient, phi.precondition(at), rtol=2e-5, atol=2e-6 * abs(phi.precondition(at)).max()
+        )
+        np.testing.assert_allclose(slope, np.sum(phi.conjugate_hvp(at, along) * along), rtol=2e-5, atol=1e-35)
+    if lift != "spectral":  # which is differentiated once
+        flat = np.zeros(SHAPE, dtype=np.float32)
+        curved = phi.curvature_at_zero * np.sum(v.astype(np.float64) ** 2)
+        np.testing.assert_allclose(derivatives(phi.stationarity, flat, v)[1], curved, rtol=2e-5)
+
+
+@pytest.mark.parametrize("lift", sorted(references.lifts))
+def test_derivatives_of_torch_may_be_nested_in_any_order(lift):
+    phi = npgm.reference(f"{lift}-sqrt", scale=2.0)
+    y, v = torch.randn(2, *SHAPE, dtype=torch.float64)
+
+    def along(function, vector=v):
+        return lambda y: torch.func.jvp(function, (y,), (vector,))[1]
+
+    def loss(y):
+        return phi.conjugate(y) ** 2
+
+    def backwards(y):
+        return torch.sum(torch.func.grad(loss)(y) * v)
+
+    want = torch.sum(torch.func.grad(backwards)(y) * v)
+    for nested in (along(along(loss)), along(backwards)):
+        torch.testing.assert_close(nested(y), want)
+    torch.testing.assert_close(torch.sum(torch.func.grad(along(loss))(y) * v), want)
+    if lift == "spectral":
+        with pytest.raises(NotImplementedError, match="can be differentiated once"):
+            along(along(phi.precondition))(y)
+    else:
+        step = 1e-4
+        near = [along(phi.precondition)(y + sign * step * v) for sign in (1, -1)]
+        want = (near[0] - near[1]) / (2 * step)
+        torch.testing.assert_close(along(along(phi.precondition))(y), want, rtol=1e-6, atol=1e-8)

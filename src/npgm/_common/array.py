@@ -345,13 +345,10 @@ def differentiable(
         jvp: the derivative at a point along a vector of the shape of ``x``.
         vjp: its transpose at a point: takes what has the shapes of the results to the shape of ``x``.
     """
-    if array_api_compat.is_torch_array(x):
-        return _torch_function().apply(x, function, jvp, vjp)
-    return differentiable_in_jax(function, x, jvp)
-
-
-def differentiable_in_jax(function: Callable[[Array], Any], x: Array, jvp: Callable[[Array, Array], Any]) -> Any:
-    """Return ``function(x)``, in JAX with the derivative ``jvp``, of any order and in both modes."""
+    if isinstance(x, np.ndarray):
+        return function(x)
+    if hasattr(x, "detach"):  # torch's
+        return _in_torch(function, x, jvp, vjp)
     if not is_jax(x):
         return function(x)
     import jax  # present, since x is one of its arrays
@@ -361,29 +358,12 @@ def differentiable_in_jax(function: Callable[[Array], Any], x: Array, jvp: Calla
     return custom(x)
 
 
-@functools.cache
-def _torch_function() -> Any:
+def _in_torch(function: Any, x: Array, jvp: Any, vjp: Any) -> Any:
     import torch
 
-    class Differentiable(torch.autograd.Function):
-        generate_vmap_rule = True
+    from npgm._common import torch_function
 
-        @staticmethod
-        def forward(x: Any, function: Any, jvp: Any, vjp: Any) -> Any:
-            return function(x)
-
-        @staticmethod
-        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            x, _, ctx.along, ctx.transposed = inputs
-            ctx.save_for_backward(x)
-            ctx.save_for_forward(x)
-
-        @staticmethod
-        def backward(ctx: Any, *cotangents: Any) -> Any:
-            return ctx.transposed(*ctx.saved_tensors, *cotangents), None, None, None
-
-        @staticmethod
-        def jvp(ctx: Any, tangent: Any, *_: Any) -> Any:
-            return ctx.along(*ctx.saved_tensors, tangent)
-
-    return Differentiable
+    if not torch.is_grad_enabled() and torch.autograd.forward_ad._current_level < 0:
+        return function(x)  # nothing is differentiated
+    kind: Any = torch_function.Reverse if torch.compiler.is_compiling() else torch_function.Differentiable
+    return kind.apply(x, function, jvp, vjp)

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
-from npgm._common.array import Array, Namespace, as_real_array, differentiable_in_jax, elementwise
+from npgm._common.array import Array, Namespace, as_real_array, differentiable, elementwise
 from npgm._common.registry import Registry
 
 registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")
@@ -28,9 +28,9 @@ class Kernel(ABC):
     """
 
     def __init_subclass__(cls, *, closed_forms: bool = True, **others: Any) -> None:
-        """Give h*, h*' and h(h*') of the class in JAX the derivatives h*', h*'' and y h*'' of the class.
+        """Give h*, h*' and h(h*') of the class the derivatives h*', h*'' and y h*'' of the class.
 
-        JAX's rule for quotients divides by squares, which overflow at large gradients.
+        What JAX and torch make of the formulas forms squares, which overflow at large gradients.
 
         Args:
             closed_forms: False if these functions are less accurate than what differentiation makes of the formulas.
@@ -114,14 +114,15 @@ class Kernel(ABC):
     @elementwise
     def rescaling(self, xp: Namespace, y: Array) -> Array:
         """h*'(y)/y, continued by h*''(0) at zero: the factor by which a gradient of norm y is rescaled."""
-        nonzero = y != 0
-        safe = xp.where(nonzero, y, xp.ones_like(y))
-        return xp.where(nonzero, self.precondition(safe) / safe, xp.full_like(y, self.curvature_at_zero))
+        tiny = xp.abs(y) < float(xp.finfo(y.dtype).smallest_normal)  # of which libraries make zero
+        safe = xp.where(tiny, xp.ones_like(y), y)
+        return xp.where(tiny, xp.full_like(y, self.curvature_at_zero), self.precondition(safe) / safe)
 
 
 def _slope_of_stationarity(kernel: Kernel, y: Array) -> Array:
     xp, y = as_real_array(y)
-    return xp.where(y == 0, y, y * kernel.curvature(y))  # which may be infinite at zero
+    curvature = kernel.curvature(y)
+    return y * xp.where(xp.isinf(curvature), xp.zeros_like(y), curvature)  # infinite at zero alone
 
 
 Method: TypeAlias = Callable[[Kernel, Array], Array]
@@ -136,6 +137,9 @@ _DERIVATIVES: dict[str, Method] = {
 def _with_derivative(method: Method, derivative: Method) -> Method:
     @functools.wraps(method)
     def differentiated(self: Kernel, y: Array) -> Array:
-        return differentiable_in_jax(functools.partial(method, self), y, lambda at, v: derivative(self, at) * v)
+        def product(at: Array, v: Array) -> Array:
+            return derivative(self, at) * v
+
+        return differentiable(functools.partial(method, self), y, jvp=product, vjp=product)
 
     return differentiated

@@ -6,7 +6,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npgm._common.array import Array, Axis, Namespace, divide, one_if_zero, promote, saturated_product, scaled_norm
+from npgm._common.array import (
+    Array,
+    Axis,
+    Namespace,
+    differentiable,
+    divide,
+    one_if_zero,
+    promote,
+    saturated_product,
+    scaled_norm,
+)
 from npgm.references.base import Reference
 
 
@@ -17,9 +27,7 @@ class Isotropic(Reference):
     lift = "isotropic"
 
     def __call__(self, x: Array, axis: Axis = None) -> Array:
-        xp, x, restore = promote(x)
-        _, m, q = scaled_norm(xp, x, axis)
-        return restore(self.scale * xp.sum(self.kernel(m * q), axis=axis))
+        return self._sum(lambda xp, m, q: self.kernel(m * q), self.gradient, x, axis)
 
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         xp, x, restore = promote(x)
@@ -29,16 +37,27 @@ class Isotropic(Reference):
         return restore(z * self.scale * xp.where(q == 0, xp.full_like(q, _derivative(1.0, at_zero)), slope))
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
-        xp, y, restore = promote(y)
-        _, m, q = scaled_norm(xp, y, axis)
-        return restore(self.scale * xp.sum(self.kernel.conjugate(self.relative_norm(xp, m, q)), axis=axis))
+        return self._sum(
+            lambda xp, m, q: self.kernel.conjugate(self.relative_norm(xp, m, q)), self.precondition, y, axis
+        )
 
     def precondition(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        z, m, q = scaled_norm(xp, y, axis)
-        return restore(z * self.factor(xp, m, q))
+
+        def function(y: Array) -> Array:
+            z, m, q = scaled_norm(xp, y, axis)
+            return z * self.factor(xp, m, q)
+
+        def derivative(y: Array, v: Array) -> Array:
+            return self._hessian(y, axis, finite=True)(v)
+
+        return restore(differentiable(function, y, jvp=derivative, vjp=derivative))
 
     def conjugate_hessian(self, y: Array, axis: Axis = None, *, root: bool = False) -> Callable[[Array], Array]:
+        return self._hessian(y, axis, root=root)
+
+    def _hessian(self, y: Array, axis: Axis, *, root: bool = False, finite: bool = False) -> Callable[[Array], Array]:
+        """Return ∇²φ*(y) or its root; ``finite`` counts what is infinite as 0, as in automatic differentiation."""
         xp, y, restore = promote(y)
         z, m, q = scaled_norm(xp, y, axis)
         r = self.relative_norm(xp, m, q)
@@ -47,6 +66,8 @@ class Isotropic(Reference):
         radial = self.kernel.curvature(r) / self.scale
         if root:
             tangential, radial = xp.sqrt(tangential), xp.sqrt(radial)
+        if finite:
+            tangential, radial = (xp.where(xp.isfinite(a), a, xp.zeros_like(a)) for a in (tangential, radial))
         difference = radial - tangential
 
         def product(v: Array) -> Array:
@@ -57,9 +78,34 @@ class Isotropic(Reference):
         return product
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
-        xp, y, restore = promote(y)
-        _, m, q = scaled_norm(xp, y, axis)
-        return restore(self.scale * xp.sum(self.kernel.stationarity(self.relative_norm(xp, m, q)), axis=axis))
+        return self._sum(
+            lambda xp, m, q: self.kernel.stationarity(self.relative_norm(xp, m, q)),
+            lambda y, axis: self._hessian(y, axis, finite=True)(y),
+            y,
+            axis,
+        )
+
+    def _sum(
+        self,
+        term: Callable[[Namespace, Array, Array], Array],
+        gradient: Callable[[Array, Axis], Array],
+        x: Array,
+        axis: Axis,
+    ) -> Array:
+        """Return λ term(m, q) for ‖x‖ = m q. Differentiated, the term would hand on m term'(m q), which underflows."""
+        xp, x, restore = promote(x)
+
+        def function(x: Array) -> Array:
+            _, m, q = scaled_norm(xp, x, axis)
+            return self.scale * term(xp, m, q)
+
+        def along(x: Array, v: Array) -> Array:
+            return xp.sum(gradient(x, axis) * v, axis=axis, keepdims=True)
+
+        def transposed(x: Array, value: Array) -> Array:
+            return gradient(x, axis) * value
+
+        return restore(xp.sum(differentiable(function, x, jvp=along, vjp=transposed), axis=axis))
 
     def relative_norm(self, xp: Namespace, m: Array, q: Array) -> Array:
         """Return ‖y‖/λ for ‖y‖ = m q; beyond the largest finite number it is cut off there."""

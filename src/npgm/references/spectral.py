@@ -82,7 +82,7 @@ class Spectral(Reference):
         return self._sum(
             lambda s: self.scale * self.kernel.stationarity(self._relative(s)),
             Isotropic.stationarity,
-            lambda y, axis: self.conjugate_hvp(y, y, axis),
+            lambda y, axis: _derivative(promote(y)[0], self._preconditioner, y, finite=True)(y),
             y,
             axis,
         )
