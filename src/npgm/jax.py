@@ -38,7 +38,7 @@ __all__ = ["Result", "minimize"]
 
 
 class Result(NamedTuple):
-    """How a run ended, and where: a pytree, each field of which has a leading axis more under `jax.vmap`."""
+    """How a run ended, and where. A pytree; under `jax.vmap` each field has an additional leading axis."""
 
     x: Any
     """The last point, like ``x0``; after a divergence, the last at which f and its gradient were finite."""
@@ -68,30 +68,31 @@ def minimize(
     maxfun: int | jax.Array | None = None,
     **options: Any,
 ) -> Result:
-    """Minimise a smooth function, or with ``prox`` the sum of it and another one, in the steps of `npgm.minimize`.
+    """Minimise a smooth function f, or f + g with ``prox=g``, with the steps of `npgm.minimize`.
 
-    It compiles once for each ``fun``, method and shapes: do not pass a new function in each call, but what changes as
-    ``args``. Derivatives of the result exist in forward mode only, as of any `jax.lax.while_loop`.
+    It compiles once for each ``fun``, method and shapes. Do not pass a new function in each call; pass what changes in
+    ``args``. Derivatives of the result exist in forward mode only, as for any `jax.lax.while_loop`.
 
     Args:
-        fun: ``fun(x, *args)`` returns f, a scalar; differentiated by `jax.value_and_grad`; hashable.
-        x0: the start, a pytree of real floating-point arrays: to the method one vector, in their common dtype. A
-            spectral φ needs a single array.
-        args: further arguments of ``fun``, pytrees; what is not a tuple is the only one.
-        method: as for `npgm.minimize`, by default too. One of your own must be traceable by JAX; "proximal" is not.
+        fun: ``fun(x, *args)`` returns f, a scalar. `jax.value_and_grad` differentiates it. It must be hashable.
+        x0: the start, a pytree of real floating-point arrays, which the method treats as one vector in their common
+            dtype. A spectral φ needs a single array.
+        args: further arguments of ``fun``, pytrees. A value that is not a tuple is the only argument.
+        method: as for `npgm.minimize`, with the same default. JAX must be able to trace your own method; "proximal" is
+            not traceable.
         maxiter: the largest number of iterations; each takes one value and one gradient.
-        tol: stop where ‖∇f(x)‖ <= tol, or where rounding makes that impossible; 0 runs all of ``maxiter``.
-        bounds: as `npgm.minimize` takes them, of numbers that are not traced; a start outside is projected. They, and a
-            ``prox``, need a single array ``x0``, or a g of all entries alike.
+        tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible. With 0, ``maxiter`` iterations are run.
+        bounds: as `npgm.minimize` takes them, with numbers that are not traced. A start outside is projected. Bounds
+            and ``prox`` need a single array ``x0``, or a g that treats all entries alike.
         maxfun: the largest number of evaluations of f and its gradient; None for no limit.
         **options: the method's own options, Python numbers: ``lr``, a stepsize or a rule such as "auto", ``momentum``,
-            ``reference``, ``scale``. A stepsize may be an array of JAX too, as under `jax.vmap` or `jax.jacfwd`.
-            ``prox``, of `npgm.proximal`, is a function g to be added to f: any but total variation and sorted ℓ1, which
-            do not compile.
+            ``reference``, ``scale``. A stepsize may also be a JAX array, as under `jax.vmap` or `jax.jacfwd`. ``prox``,
+            of `npgm.proximal`, is a function g to add to f: any except total variation and sorted ℓ1, which do not
+            compile.
 
     Raises:
-        TypeError, ValueError: if an argument or option is not accepted. What is not finite raises nothing: ``status``
-            tells.
+        TypeError, ValueError: if an argument or option is not accepted. A value that is not finite raises nothing; see
+            ``status``.
     """
     lr = options.get("lr")
     if isinstance(lr, jax.Array):  # one compilation for all values

@@ -28,8 +28,8 @@ _all: list[Registry[Any]] = []
 class Registry(MutableMapping[str, T], Generic[T]):
     """Classes or functions by name.
 
-    A package enters its own by naming a module as an entry point of the registry's group: the module is imported at
-    the first look for what is not there yet, or at all that is.
+    A package registers its own by naming a module as an entry point of the registry's group. The module is imported
+    when a name is looked up that is not there yet, or when all names are listed.
 
     Args:
         kind: what is registered, in words.

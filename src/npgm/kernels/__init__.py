@@ -1,11 +1,11 @@
 """Scalar kernels h: the even convex functions from which reference functions are built.
 
-A kernel has h(0) = 0, is convex and even, and its conjugate h*(y) = sup_x xy - h(x) is finite everywhere; the
-preconditioner h*' is the inverse of h'. The paper assumes more (`Kernel.strongly_convex_c2`), and two kernels here do
-without it: `Power`, and `Huber`, whose preconditioner is hard clipping.
+A kernel is convex and even, with h(0) = 0, and its conjugate h*(y) = sup_x xy - h(x) is finite everywhere. The
+preconditioner h*' is the inverse of h'. The paper assumes more (`Kernel.strongly_convex_c2`), which two kernels do not
+satisfy: `Power`, and `Huber`, whose preconditioner is hard clipping.
 
-To add a kernel, write one class and register it, in a file of this folder or in your own code; the contract tests and
-the command line find it in `registry`. `FromPrimal` makes a kernel from h and h' alone, `FromDual` from h*' alone.
+To add a kernel, write one class and register it, in a file of this folder or in your own code. The contract tests and
+the command line find it in `registry`. `FromPrimal` makes a kernel from h and h', `FromDual` from h*'.
 
     >>> import npgm
     >>> npgm.kernels.registry["cosh"]()

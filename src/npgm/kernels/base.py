@@ -23,8 +23,8 @@ class Kernel(ABC):
     Every method takes and returns an array of any shape, of any array API library, in the dtype of its argument
     (bfloat16 and float16 are computed in float32), and differentiates under that library's autograd.
     A subclass is a frozen dataclass whose fields are the kernel's parameters, each with a default. It states ``key``,
-    the formulas and what differs from the properties below, and gives the five functions that are abstract here; the
-    other two have defaults that a closed form should replace where it is more accurate.
+    the formulas and every property that differs from the defaults below, and defines the five abstract functions. The
+    other two have defaults; replace them by closed forms where these are more accurate.
     """
 
     def __init_subclass__(cls, *, closed_forms: bool = True, **others: Any) -> None:
@@ -64,7 +64,7 @@ class Kernel(ABC):
 
     @property
     def full_domain(self) -> bool:
-        """Whether h is finite on the whole line, as Theorems 3.1 to 3.5 of the paper ask."""
+        """Whether h is finite on the whole line, as Theorems 3.1 to 3.5 of the paper require."""
         return self.radius == math.inf
 
     @property
@@ -74,12 +74,12 @@ class Kernel(ABC):
 
     @property
     def two_subhomogeneous(self) -> bool:
-        """Whether h(θx) <= θ² h(x) for all x and all θ in [0, 1], as Theorem 2.4 of the paper asks."""
+        """Whether h(θx) <= θ² h(x) for all x and all θ in [0, 1], as Theorem 2.4 of the paper requires."""
         return True
 
     @property
     def noise_inequality(self) -> bool:
-        """Whether h(h*'(y) - h*'(z)) <= ½ (y - z)² for all y and z, as Theorem 3.4 of the paper asks."""
+        """Whether h(h*'(y) - h*'(z)) <= ½ (y - z)² for all y and z, as Theorem 3.4 of the paper requires."""
         return False
 
     @property

@@ -80,10 +80,10 @@ class _Derived(Kernel):
 class FromPrimal(_Derived, closed_forms=False):
     """A kernel from h and h' alone: h*' is the root of h'(u) = y, h* = u y - h(u) and h*'' = 1/h''(u).
 
-    A subclass states ``key``, ``radius`` if its domain is bounded, and gives the two functions; also ``mu``, for the
-    theorems that need it. The preconditioner has the accuracy of ``h_prime`` and costs about 64 evaluations of it in
-    float64, 32 in float32, without a branch on values, so that it can be compiled. Autograd differentiates it once, by
-    the implicit function rule.
+    A subclass states ``key``, ``radius`` if its domain is bounded, and ``mu`` for the theorems that need it. It defines
+    the two functions. The preconditioner is as accurate as ``h_prime`` and costs about 64 evaluations of it in float64,
+    32 in float32. It does not branch on values, so it can be compiled. Autograd differentiates it once, by the implicit
+    function rule.
 
     Raises:
         ValueError: at construction, if h(0) is not 0, h' is not the derivative of h, does not increase strictly, or is
@@ -138,8 +138,8 @@ class FromPrimal(_Derived, closed_forms=False):
 class FromDual(_Derived, closed_forms=False):
     """A kernel from the preconditioner h*' alone: h' is its inverse, h* its integral and h(x) = x y - h*(y).
 
-    A subclass states ``key``, ``radius`` if the preconditioner is bounded, and gives the function; also ``mu``, with
-    h*' <= y/mu, for the theorems that need it.
+    A subclass states ``key``, ``radius`` if the preconditioner is bounded, and ``mu``, with h*' <= y/mu, for the
+    theorems that need it. It defines the function.
 
     Raises:
         ValueError: at construction, if h*' is not 0 at 0, does not increase strictly, or does not tend to ``radius``;

@@ -52,9 +52,9 @@ class Quadratic(Kernel):
 class Power(Kernel):
     """h = |x|^p / p, for p > 1, with the preconditioner sgn(y) |y|^(q-1), q = p/(p-1).
 
-    Outside Assumption 1.2 of the paper unless p = 2: for p > 2, h is not strongly convex at zero and h*' has an
-    infinite derivative there, which autograd returns; for p < 2, h is not strongly convex at infinity and the
-    preconditioner magnifies large gradients.
+    Assumption 1.2 of the paper fails unless p = 2. For p > 2, h is not strongly convex at zero, and h*' has an infinite
+    derivative there, which autograd returns. For p < 2, h is not strongly convex at infinity, and the preconditioner
+    magnifies large gradients.
 
     Args:
         p: the exponent, larger than 1.
@@ -150,8 +150,8 @@ def _integrated_power(xp: Namespace, a: Array, exponent: Fraction) -> Array:
 class Huber(Kernel):
     """h = x²/2 on [-c, c], +∞ elsewhere, with c = ``radius``: the preconditioner is hard clipping at c.
 
-    The limiting case of the smooth family: h' does not tend to infinity at the boundary, so that the paper's
-    Assumption 1.2 fails. Its deterministic theorems hold all the same (`npgm.theory.bounds.clipping`). Its conjugate is
+    This is the limiting case of the smooth kernels. h' does not tend to infinity at the boundary, so the paper's
+    Assumption 1.2 fails. The deterministic theorems hold nevertheless (`npgm.theory.bounds.clipping`). The conjugate is
     Huber's loss.
 
     Args:

@@ -16,10 +16,10 @@ from npgm.kernels.base import Kernel, register
 @register
 @dataclass(frozen=True)
 class Root(Kernel):
-    """h' = x/(1 - |x|^κ)^(1/κ), whose preconditioner y/(1 + |y|^κ)^(1/κ) saturates the more sharply, the larger κ is.
+    """h' = x/(1 - |x|^κ)^(1/κ), whose preconditioner y/(1 + |y|^κ)^(1/κ) saturates more sharply for larger κ.
 
-    κ = 1 is `Log`, κ = 2 is `Sqrt`, and κ → ∞ is hard clipping at 1. On singular values, κ = 4 is what the polynomial
-    iterations of Muon come close to (``docs/spectral.md``).
+    κ = 1 is `Log`, κ = 2 is `Sqrt`, and κ → ∞ is hard clipping at 1. On singular values, κ = 4 is close to the
+    polynomial iterations of Muon (``docs/spectral.md``).
 
     Args:
         kappa: κ >= 1.

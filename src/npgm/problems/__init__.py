@@ -1,6 +1,6 @@
 """Objectives with their gradients, Hessian-vector products and known optima.
 
-`registry` holds those whose constants relative to a reference function are known in closed form: the certificates of
+`registry` contains those whose constants relative to a reference function are known in closed form; the certificates of
 `npgm.theory` are tested on them.
 
     >>> import numpy as np, npgm
@@ -10,7 +10,7 @@
     >>> round(problem.constants(npgm.reference("separable-cosh")).smoothness, 4)
     2.1822
 
-`composites` holds sums of a smooth function and one with proximal steps.
+`composites` contains sums of a smooth function and a function with proximal steps.
 
     >>> problem = npgm.problems.composites["sparse-logistic"](samples=60, features=12)
     >>> npgm.minimize(problem, problem.start, prox=problem.prox).success

@@ -48,7 +48,7 @@ class Problem(ABC):
 
     @property
     def minimiser(self) -> Floats | None:
-        """A point of least value, None if there is none: by default the origin, of the shape of `start`."""
+        """A point of least value, or None if there is none; by default the origin, of the shape of `start`."""
         return 0.0 * self.start
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Problem(ABC):
 
     @property
     def dimension(self) -> int | None:
-        """The n of the ℝⁿ on which alone f is defined, None if any will do."""
+        """The only n for which f is defined on ℝⁿ, None if every n works."""
         return None
 
     def constants(self, reference: Reference | str, n: int | None = None) -> Constants:
@@ -94,7 +94,7 @@ class Problem(ABC):
 
 
 class StochasticProblem(Problem):
-    """A problem with a stochastic gradient of its own, whose noise is known."""
+    """A problem with its own stochastic gradient, whose noise is known."""
 
     @abstractmethod
     def sample(self, rng: np.random.Generator, x: Floats) -> Floats:

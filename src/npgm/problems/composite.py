@@ -16,9 +16,10 @@ register = registry.register
 
 
 class CompositeProblem(ABC):
-    """f + g of a smooth f and a g with proximal steps: ``npgm.minimize(problem, problem.start, prox=problem.prox)``.
+    """f + g, with a smooth f and a g that has proximal steps.
 
-    A point is a NumPy array of the shape of `start`, or has a further axis in front for several at once.
+    ``npgm.minimize(problem, problem.start, prox=problem.prox)`` minimises it. A point is a NumPy array of the shape
+    of `start`, or has a further axis in front for several at once.
     """
 
     key: ClassVar[str]

@@ -29,7 +29,7 @@ class MatrixFactorization:
     Args:
         A: the matrix, of shape (m, n), with unobserved entries counted as zeros.
         rank: r, from 1 to min(m, n).
-        threads: 2 lets a sparse A do its two products side by side.
+        threads: with 2, a sparse A does its two products side by side.
 
     Raises:
         TypeError, ValueError: if A is not a real finite matrix or the rank is out of range.

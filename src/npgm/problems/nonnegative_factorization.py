@@ -18,8 +18,8 @@ from npgm.proximal import Nonnegative
 class NonnegativeFactorization(CompositeProblem):
     """f(U, V) = ½‖U Vᵀ - A‖² in the Frobenius norm over X = [U; V], with U and V nonnegative.
 
-    A point is an array of shape (m + n, r), as for `MatrixFactorization`, whose products it takes: a sparse A stays
-    sparse. Not convex, and of its minima none is known.
+    A point is an array of shape (m + n, r), and a sparse A stays sparse, as for `MatrixFactorization`. The problem is
+    not convex, and no minimum is known.
 
     Args:
         A: the matrix, of shape (m, n), of nonnegative entries; by default a sparse random one of shape (40, 30).

@@ -66,7 +66,7 @@ class PhaseRetrieval:
         return product
 
     def minibatches(self, size: int, seed: int) -> Callable[[Floats], tuple[float, Floats]]:
-        """Return a function that gives f and the gradient of a minibatch, drawn anew at each call.
+        """Return a function that gives f and the gradient of a new minibatch at each call.
 
         Args:
             size: the measurements in a batch, drawn without replacement.
@@ -86,5 +86,5 @@ class PhaseRetrieval:
 
     @property
     def optimum(self) -> float:
-        """A lower bound of f, min f if A has rank m: only negative measurements cannot be met."""
+        """A lower bound of f, and min f if A has rank m, when only negative measurements cannot be matched."""
         return 0.5 * float(np.mean(np.minimum(self.y, 0.0) ** 2))

@@ -17,15 +17,15 @@ from npgm.proximal import L1
 class SparseLogisticRegression(CompositeProblem):
     """f(x) = (1/m) Σ ln(1 + exp(-b_i⟨a_i, x⟩)) and g(x) = τ‖x‖₁, with columns of A whose scales differ.
 
-    The rows a_i are normal, with each column times a power of 10: these are evenly spaced over ``decades``, as of
-    features in units that nobody has matched, which makes f badly conditioned. The labels follow the logistic model of
-    a vector, a fifth of whose entries are not zero.
+    The rows a_i are normal, with each column times a power of 10. The exponents are evenly spaced over ``decades``, as
+    for features in units that do not match, which makes f badly conditioned. The labels follow the logistic model of a
+    vector with a fifth of its entries nonzero.
 
     Args:
         samples: m.
         features: n.
         decades: log₁₀ of the quotient of the largest and the smallest scale.
-        weight: τ, as a share of the least one for which the solution is zero, max |∇f(0)|.
+        weight: τ, as a share of max |∇f(0)|, the least τ for which the solution is zero.
         seed: of the random numbers.
     """
 

@@ -17,12 +17,13 @@ from npgm.references.spectral import decomposed, recomposed
 
 
 class Proximable(ABC):
-    """A convex function g, possibly +∞ outside of a set, of points of any shape and array API library.
+    """A convex function g, possibly +∞ outside a set, on points of any shape and array API library.
 
-    ``axis`` says which axes make up one point, all of them by default; over the others all functions act independently.
+    ``axis`` says which axes make up one point, by default all of them. Over the other axes the functions act
+    independently.
 
-    A class of your own gives `__call__` and `prox`; `step` follows for an isotropic φ, for a separable φ if
-    ``separable``, and for a spectral φ if ``unitarily_invariant``, by one equation in one unknown: with t chosen such
+    To write your own, define `__call__` and `prox`. `step` follows for an isotropic φ, for a separable φ if
+    ``separable``, and for a spectral φ if ``unitarily_invariant``. It solves one equation in one unknown: with t such
     that λ h'(‖y - z‖/γ) = ‖y - z‖/t, the Euclidean proximal point z of stepsize t is the anisotropic one.
     """
 

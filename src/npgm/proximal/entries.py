@@ -92,9 +92,9 @@ def _bound(missing: float) -> Callable[[str, Any], Values]:
 
 @dataclass(frozen=True, eq=False)
 class Box(Comparable, Proximable):
-    """g(z) = 0 for lᵢ ≤ zᵢ ≤ uᵢ, +∞ elsewhere: every φ but a spectral one cuts off.
+    """g(z) = 0 for lᵢ ≤ zᵢ ≤ uᵢ, +∞ elsewhere: bounds on the entries, for every φ except a spectral one.
 
-    `as_box` makes one of SciPy's bounds.
+    A step cuts entries off at the bounds. `as_box` converts SciPy's bounds.
 
     Args:
         lower: l: a number, or an array that broadcasts to the shape of a point; -∞ and None are no bound.
@@ -140,14 +140,14 @@ class Nonnegative(Box):
 
 @dataclass(frozen=True)
 class Scalar(Proximable):
-    """g(z) = Σ g₁(zᵢ) for a convex function g₁ of one's own, of which no proximal map is known.
+    """g(z) = Σ g₁(zᵢ) for your own convex function g₁, whose proximal map need not be known.
 
     Its steps are roots of λ h'((z - y)/γ) + g₁'(z) = 0, found by bisection to the last digits.
 
     Args:
         function: g₁, of an array entry by entry.
-        derivative: g₁', or at a kink any subgradient, entry by entry; it must not decrease. Both are called with points
-            between ``lower`` and ``upper`` alone.
+        derivative: g₁', or at a kink any subgradient, entry by entry; it must not decrease. Both are called only with
+            points between ``lower`` and ``upper``.
         lower: g₁ is +∞ below.
         upper: g₁ is +∞ above; larger than ``lower``.
 

@@ -21,16 +21,16 @@ Indices: TypeAlias = np.ndarray[Any, np.dtype[np.intp]]
 
 @dataclass(frozen=True, eq=False)
 class GroupL2(Comparable, Proximable):
-    """g(z) = Σ τ_b‖z_b‖ over groups of entries: a sparsity of whole groups.
+    """g(z) = Σ τ_b‖z_b‖ over groups of entries, which makes whole groups zero.
 
-    The groups are the rows of a point along one of its axes, or of any sizes as ``groups`` says.
+    The groups are the rows of a point along one of its axes, or any groups of entries, given by ``groups``.
 
     Args:
         weight: τ ≥ 0: a number, or an array with one for each group. For groups of unequal size, √size is usual.
         along: the axis of a group, counted from the last: -1 for groups that are the rows of a matrix.
-        groups: an array of the shape of a point with the label of each entry's group, in whose increasing order the
-            weights are; or a list of arrays of the indices of each group, into the entries row by row. An entry that is
-            in none is left alone.
+        groups: an array of the shape of a point with the label of each entry's group; the weights are in increasing
+            order of the labels. Or a list with the indices of each group, which number the entries row by row. An entry
+            in no group is left alone.
 
     Example:
         >>> import numpy as np, npgm

@@ -107,7 +107,8 @@ class NuclearBall(SingularValues):
 class Rank(SingularValues):
     """g(Z) = 0 for matrices of rank at most r, +∞ elsewhere: the r largest singular values are kept.
 
-    Not convex: the step is a global minimiser of its problem, but a method may end in a point that is not one of f + g.
+    This g is not convex. A step is a global minimiser of its own problem, but a method may end at a point that does not
+    minimise f + g.
 
     Args:
         rank: r ≥ 1.

@@ -14,10 +14,10 @@ from npgm.references import Isotropic, Reference
 
 @dataclass(frozen=True)
 class Rows(Proximable):
-    """g(Z) = Σ g₁(zᵢ) over the rows zᵢ of a point: the same function for each, such as a ball or a sphere.
+    """g(Z) = Σ g₁(zᵢ) over the rows zᵢ of a point, with the same g₁ for each row, such as a ball or a sphere.
 
-    A row is all that belongs to one index of one axis, so that a point may have any number of axes from two on. The
-    first axis numbers the outputs of a layer in PyTorch, the last one in flax and Keras.
+    A row consists of all entries with one index along one axis, so a point may have two or more axes. The first axis
+    numbers the outputs of a layer in PyTorch, the last one in flax and Keras.
 
     Args:
         function: g₁.

@@ -20,7 +20,7 @@ from npgm.proximal.values import Comparable, nonnegative
 class TotalVariation(Proximable):
     """g(z) = τ Σ|zᵢ₊₁ - zᵢ| + σ Σ|zᵢ|: total variation in one dimension, and with σ > 0 the fused lasso.
 
-    The differences are those along the last axis of a point: of a matrix, within each row.
+    The differences are taken along the last axis of a point; for a matrix, within each row.
 
     The Euclidean step is exact and takes O(n) time: the dynamic programme of Johnson (2013), then soft thresholding
     (Friedman, Hastie, Höfling and Tibshirani, 2007). It runs in Python on the host, one point after another, and does

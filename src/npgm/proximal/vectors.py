@@ -97,9 +97,10 @@ class Ball(Proximable):
 
 @dataclass(frozen=True)
 class Sphere(Proximable):
-    """g(z) = 0 for ‖z‖ = ρ, +∞ elsewhere: of any φ the step is the closest point, for zero that of equal entries.
+    """g(z) = 0 for ‖z‖ = ρ, +∞ elsewhere. For every φ the step is the closest point.
 
-    Not convex. The step is a global minimiser of its problem for an isotropic φ, and a retraction for another one.
+    Zero goes to the point of equal entries. This g is not convex. The step is a global minimiser of its problem for an
+    isotropic φ, and a retraction for any other φ.
 
     Args:
         radius: ρ > 0.
@@ -130,7 +131,7 @@ class Sphere(Proximable):
 
 @dataclass(frozen=True)
 class ConvexSet(Proximable):
-    """g(z) = 0 on a closed convex set, +∞ elsewhere: an isotropic φ makes the Euclidean projection its step.
+    """g(z) = 0 on a closed convex set, +∞ elsewhere. For an isotropic φ the step is the Euclidean projection.
 
     Args:
         project: ``project(y)`` returns the point of the set that is closest to one point ``y``.

@@ -18,8 +18,8 @@ class Reference(ABC):
     """A reference function φ = λψ, with ψ built from a scalar kernel and λ = ``scale``.
 
     The vectors are arrays of any library that implements the array API standard, of a real floating-point dtype;
-    results have the dtype of the argument. ``axis`` says which axes make up one vector, all of them by default;
-    over the others the functions act independently, as `numpy.linalg.norm` does.
+    results have the dtype of the argument. ``axis`` says which axes make up one vector, by default all of them. The
+    functions act independently over the other axes, as `numpy.linalg.norm` does.
 
     Args:
         kernel: the scalar function h.
@@ -98,7 +98,7 @@ class Reference(ABC):
 
     @property
     def stationarity_limit(self) -> float:
-        """λ sup h(h*'): no measure of an isotropic φ, and no term of that of another one, is larger.
+        """λ sup h(h*'), an upper bound of the measure of an isotropic φ, and of each term of the measure of another φ.
 
         Infinite, except where h is finite at the boundary of a bounded domain.
         """

@@ -15,7 +15,7 @@ from npgm.references.base import Reference
 
 @dataclass(frozen=True)
 class Blocks(Reference):
-    """φ(x) = Σ_b φ_b(x_b), for a vector x that holds arrays of given shapes one after the other, each row by row.
+    """φ(x) = Σ_b φ_b(x_b), for a vector x of several arrays of given shapes, one after the other, each row by row.
 
     A factorisation U Vᵀ with U of shape (m, r) and V of shape (n, r), over the array [U; V] of shape (m + n, r), has
     two matrices as its variables:

@@ -37,12 +37,12 @@ class Spectral(Reference):
     ∇φ*(Y) = U diag(h*'(σ_i/λ)) Vᵀ for Y = U diag(σ_i) Vᵀ. With a bounded kernel it tends to the orthogonal factor U Vᵀ,
     the direction of Muon, as λ → 0, and to a multiple of Y as λ → ∞.
 
-    The last two of the axes ``axis`` count the rows and columns of a matrix; over those before them φ adds up, and ∇φ*
-    acts on each matrix. A single axis is that of a matrix of one column, for which this is `Isotropic`; to see a
+    The last two axes of ``axis`` are the rows and columns of a matrix. Over the axes before them, φ is a sum, and ∇φ*
+    acts on each matrix. With a single axis, a point is a matrix of one column, for which this is `Isotropic`. To read a
     flat vector as matrices, use `Blocks`.
 
-    All is computed by singular value decompositions. Automatic differentiation does not go through them, but takes the
-    derivatives in closed form: those of φ and φ* twice, those of ∇φ and ∇φ* once.
+    Values come from singular value decompositions. Automatic differentiation does not pass through these: it uses
+    closed forms, for two derivatives of φ and φ* and one of ∇φ and ∇φ*.
     """
 
     lift = "spectral"

@@ -69,45 +69,46 @@ def minimize(
 
     Args:
         fun: ``fun(x, *args)`` returns ``(f, gradient)`` if ``jac`` is True, and ``f`` otherwise. It must not change
-            ``x``, but may keep it: an array that is referred to elsewhere is not overwritten. It may write every
+            ``x``, but may keep it: an array that is referenced elsewhere is not overwritten. It may write every
             gradient into the same array.
         x0: the start, an array of any shape, of any array API library, in a real floating-point dtype, in which the
             iteration runs; or a sequence of numbers. Integers of NumPy become float64.
         args: further arguments of ``fun`` and ``jac``.
         jac: True, or ``jac(x, *args)`` that returns the gradient, of the shape of ``x``. None, "2-point", "3-point" or
             "cs" choose SciPy's finite differences, for one start in a NumPy array.
-        method: a key of `npgm.solvers.registry`, or a `Method` that has its options already. None chooses
-            "auto", which needs no stepsize, or "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` it chooses
-            "proximal_lbfgs", or "proximal" if ``lr``, ``momentum``, ``reference`` or ``scale`` is given.
+        method: a key of `npgm.solvers.registry`, or a `Method` with its options. None chooses "auto", which needs no
+            stepsize, or "npgm" if ``lr`` is given. With ``prox`` or ``bounds`` it chooses "proximal_lbfgs", or
+            "proximal" if ``lr``, ``momentum``, ``reference`` or ``scale`` is given.
         maxiter: the largest number of iterations; each takes one value and one gradient.
-        tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible, which takes 50 iterations without progress
-            and one evaluation beside the point to detect. 0 runs all of ``maxiter``, or to a gradient of exactly zero.
+        tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible. Detecting the latter takes 50 iterations
+            without progress and one evaluation beside the point. With 0, ``maxiter`` iterations are run unless the
+            gradient is exactly zero.
         stationarity_tol: stop if φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
             method's own φ (½‖·‖² for a method without). 0 switches it off.
-        maxfun: stop after this many calls of ``fun``; one call evaluates all runs of a batch. An iteration that has
-            begun is finished; with finite differences it takes one or two calls per variable. None for no limit.
+        maxfun: stop after this many calls of ``fun``; one call evaluates all runs of a batch. The current iteration is
+            finished; with finite differences it takes one or two calls per variable. None for no limit.
         maxtime: stop after this many seconds, as soon as the call of ``fun`` returns; None for no limit.
         callback: called once an iteration with ``intermediate_result=OptimizeResult(x, fun)`` if that is its only
             parameter, else with a copy of ``x``. It may raise StopIteration to stop.
         history: whether to record every iteration.
-        batch: whether the first axis of ``x0`` counts independent runs. ``fun`` then returns one f for each run. A run
+        batch: whether the first axis of ``x0`` numbers independent runs. ``fun`` then returns one f for each run. A run
             that has ended stays where it is.
         bounds: as SciPy takes them, or an `npgm.proximal.Box`, for the point of one run. They become ``prox``. A start
             outside is projected, and ``message`` says so.
-        **options: the method's own options. Every method takes ``lr``, the stepsize γ; for "gd", "gdm", "npgm" and
-            "proximal" it may name a rule (see `npgm.solvers.stepsizes`), and a step that fails the rule's test leaves
-            the iteration where it is. ``prox``, of `npgm.proximal`, is a function g to add to f. Above and below, f
-            then means f + g, except in what ``fun`` returns, and ∇f a subgradient of f + g. None is known at ``x0``: it
-            is NaN there, and its norm infinite.
+        **options: the method's own options. Every method takes ``lr``, the stepsize γ. For "gd", "gdm", "npgm" and
+            "proximal" it may name a rule (see `npgm.solvers.stepsizes`); a step that fails the rule's test is not
+            taken. ``prox``, of `npgm.proximal`, is a function g to add to f. Everywhere here except for ``fun``, f then
+            means f + g, and ∇f a subgradient of f + g. At ``x0`` no subgradient is known: it is NaN there, and its norm
+            infinite.
 
     Returns:
         `scipy.optimize.OptimizeResult` with x, fun, jac, nit, nfev, njev, success, status (see `npgm.solvers.Status`),
         message, and best, the x, fun and nit of the least value seen. With ``history``, also history, a dict of arrays
-        over k = 0, ..., nit that knows its method (see `npgm.solvers.History`). After a divergence, x, fun and jac are
-        the last finite ones. If f and ‖∇f‖ stopped falling long before the end of a run that did not converge, the
-        message says so: whether the points cycle, or f does not fit its gradient, and which stepsize the curvature
-        suggests if all steps had one. For a batch, fun, nit, success, status and message have one entry for each run,
-        and a history array has shape (iterations + 1, runs), constant after the end of a run.
+        over k = 0, ..., nit that records its method (see `npgm.solvers.History`). After a divergence, x, fun and jac
+        are the last finite ones. If a run did not converge and f and ‖∇f‖ stopped falling long before its end, the
+        message says so. It says whether the points cycle or f does not match its gradient, and which stepsize the
+        curvature suggests if all steps had the same. For a batch, fun, nit, success, status and message have one entry
+        for each run, and a history array has shape (iterations + 1, runs), constant after the end of a run.
 
     Raises:
         TypeError, ValueError: before the first step, if an argument or option is not accepted, or if ``fun`` returns

@@ -54,7 +54,7 @@ class Method(ABC):
 
     @property
     def stationarity_reference(self) -> Reference:
-        """The φ of the stationarity measure φ(∇φ*(∇f)), with λ = 1 where each run has its own.
+        """The φ of the stationarity measure φ(∇φ*(∇f)), with λ = 1 if each run has its own λ.
 
         ½‖·‖² for a method without a reference function.
         """
@@ -62,7 +62,7 @@ class Method(ABC):
 
     @property
     def scale_follows(self) -> bool:
-        """Whether each run has its own λ, which follows from its start."""
+        """Whether each run has its own λ, which its start determines."""
         return getattr(self, "scale", None) == "auto"
 
     def preconditioned(self, xp: Namespace, start: Point) -> Preconditioned:
@@ -77,11 +77,11 @@ class Method(ABC):
 
     @property
     def as_npgm(self) -> Algorithm1 | None:
-        """The method as Algorithm 1, of which the paper's theorems speak, if it is that with one γ."""
+        """The method as the paper's Algorithm 1, if it is that with one γ, so that its theorems apply."""
         return None
 
     def flattened(self, shape: tuple[int, ...]) -> Method:
-        """Return the method for points of this shape, which it sees as rows: a spectral φ needs to know it."""
+        """Return the method for points of this shape, which it sees as rows; a spectral φ needs the shape."""
         del shape
         return self
 
@@ -91,11 +91,11 @@ class Method(ABC):
 
     @abstractmethod
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
-        """Return the next point at which the gradient is wanted, and the next state; change no argument."""
+        """Return the next point at which to evaluate the gradient, and the next state; change no argument."""
 
     @property
     def judges(self) -> bool:
-        """Whether `judge` says which steps are taken; all of them otherwise."""
+        """Whether `judge` decides which steps are taken; otherwise all are."""
         return False
 
     def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
@@ -109,16 +109,16 @@ class Method(ABC):
 
     @property
     def fixed_lr(self) -> float | None:
-        """γ, where all steps have the same; None where it changes."""
+        """γ if all steps have the same, else None."""
         return self.lr if isinstance(self.lr, float) else None
 
     def stepsize(self, state: State) -> Array | float:
-        """Return the γ of the last step, of shape (runs, 1) or one for all; NaN for a method without."""
+        """Return the γ of the last step, of shape (runs, 1) or one for all runs; NaN for a method without γ."""
         return float("nan") if self.fixed_lr is None else self.fixed_lr
 
     @classmethod
     def options(cls) -> dict[str, Any]:
-        """Return the options and their defaults, `...` where there is none."""
+        """Return the options and their defaults, `...` for an option without default."""
         return {f.name: ... if f.default is MISSING else f.default for f in fields(cls) if f.init}
 
 

@@ -33,11 +33,11 @@ class ScipyMethod:
         >>> res.success
         True
 
-    Without ``jac`` the gradient is by finite differences; ``hess`` is warned of. ``disp`` prints how the run ended, and
-    warns where that is no success. A start at which something is not finite is none, but raises nothing.
+    Without ``jac``, finite differences supply the gradient; ``hess`` gives a warning. ``disp`` prints how the run
+    ended, and warns if it failed. If something is not finite at the start, the run fails but raises no error.
 
     Raises:
-        ValueError: if constraints are given, or bounds to a method other than `npgm.solvers.proximal`.
+        ValueError: if constraints are given, or bounds to a method without a proximal step.
     """
 
     key: str

@@ -41,9 +41,9 @@ class Estimate:
 
     Args:
         value: the estimate over all points.
-        kind: ``"lower estimate"`` of a supremum, or ``"upper estimate"`` of an infimum; never a bound of it. ``"not
-            converged"`` if a residual is above a tenth: the value there is a lower bound that says nothing, such as a
-            negative one, and more products are needed.
+        kind: ``"lower estimate"`` of a supremum, or ``"upper estimate"`` of an infimum; never a bound on it. ``"not
+            converged"`` if a residual is above a tenth: the value is then a useless lower bound, possibly negative, and
+            more products are needed.
         at_points: the value at each point.
         products: the number of Hessian-vector products.
         cost: the time of the whole estimate, in evaluations of the gradient; NaN if no product was needed.
@@ -71,21 +71,21 @@ def anisotropic_smoothness(
 ) -> Estimate:
     """Estimate L_a = sup λ_max(∇²φ*(∇f) ∇²f) from below.
 
-    Under mild conditions on φ (Lemma 2.5 of Oikonomidis et al., 2025), which all kernels of the package but pow and
-    huber meet, f satisfies the descent inequality (4) with every L > L_a.
+    Under mild conditions on φ (Lemma 2.5 of Oikonomidis et al., 2025), f satisfies the descent inequality (4) with
+    every L > L_a. All kernels of the package except pow and huber meet them.
 
     The product of two symmetric matrices has the eigenvalues of D^½ H D^½ with D = ∇²φ*(∇f(x)) and H = ∇²f(x), of
-    which the largest signed one is taken. Up to 32 variables the matrix is formed. Beyond, LOBPCG finds it within a
-    given number of products, or Lanczos' method without a limit; the value at a point is then a Rayleigh quotient,
-    a lower bound of λ_max there.
+    which the largest signed one is taken. For up to 32 variables the matrix is formed. For more, LOBPCG finds the
+    eigenvalue within a given number of products, or Lanczos' method without a limit; the value at a point is then a
+    Rayleigh quotient, a lower bound of λ_max there.
 
     Args:
         function: an `Oracle` (see `npgm.theory.oracles`), or an object with ``function(x) -> (f, ∇f)`` and
             ``function.hvp(x, d)``, both on vectors of shape (n,).
-        reference: φ; a spectral one as `npgm.Blocks`, which names the matrices in x.
+        reference: φ; a spectral φ as `npgm.Blocks`, which names the matrices in x.
         points: a vector of shape (n,), or several, of shape (k, n), such as the iterates of a run.
-        max_products: the most Hessian-vector products at a point, at least 10, for more than 32 variables; None for no
-            limit. ``Estimate.cost`` says what they cost.
+        max_products: the largest number of Hessian-vector products at a point for more than 32 variables, at least 10;
+            None for no limit. ``Estimate.cost`` says what they cost.
         rtol: the relative accuracy at which to stop earlier.
         seed: of the first vector at the first point; every other point starts near the last eigenvector.
 
@@ -119,8 +119,8 @@ def preconditioned_lipschitz(
 ) -> Estimate:
     """Estimate L_p = sup ‖∇²φ*(∇f) ∇²f‖, the Lipschitz constant of ∇φ*(∇f) (Assumption 2.5), from below.
 
-    The largest singular value, as the root of the largest eigenvalue of H D² H: two Hessian-vector products a step. It
-    is at least L_a, and Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
+    The largest singular value is the root of the largest eigenvalue of H D² H, at two Hessian-vector products a step.
+    L_p is at least L_a; Theorem 2.7 needs it. For the arguments see `anisotropic_smoothness`.
     """
     points = _points(points)
     phi = on_vectors(reference, points.shape[1])
@@ -246,9 +246,9 @@ def _points(points: Any) -> Floats:
 
 
 def l0_l1_fit(gradient_norms: Any, hessian_norms: Any) -> tuple[float, float]:
-    """Return the L0, L1 >= 0 of least total excess with ‖∇²f‖ <= L0 + L1 ‖∇f‖ at all samples.
+    """Return L0, L1 >= 0 with ‖∇²f‖ <= L0 + L1 ‖∇f‖ at all samples, with the least total excess.
 
-    A linear program. On ℝⁿ the function may need larger constants.
+    They solve a linear program. On ℝⁿ the function may need larger constants.
 
     Args:
         gradient_norms: ‖∇f‖ at the points.
@@ -267,13 +267,12 @@ def l0_l1_fit(gradient_norms: Any, hessian_norms: Any) -> tuple[float, float]:
 def pl_constant(values: Any, stationarity: Any, minimum: float, *, resolution: float | None = None) -> Estimate:
     """Estimate the μ of Definition 2.3, inf φ(∇φ*(∇f)) / (f - inf f), from above.
 
-    Points at which f - inf f is lost in rounding have no part in it, and elsewhere the quotient is the largest that
-    rounding allows.
+    Points at which rounding hides f - inf f do not count. Elsewhere the quotient is the largest that rounding allows.
 
     Args:
         values: f at the points, such as ``history["fun"]``.
         stationarity: φ(∇φ*(∇f)) at the same points, such as ``history["stationarity"]``.
-        minimum: inf f itself: with a lower bound the quotients would not be above μ.
+        minimum: inf f itself; with a lower bound, the quotients need not be above μ.
         resolution: the error of a value of f; by default that of `npgm.theory.certify.resolution`.
 
     Raises:

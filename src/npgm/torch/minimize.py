@@ -19,16 +19,16 @@ a product with them takes little beside the loss of a network."""
 def minimize(
     module: torch.nn.Module | Iterable[Tensor], closure: Callable[[], Tensor], **options: Any
 ) -> OptimizeResult:
-    """Minimise a loss in the parameters of a module by `npgm.minimize`, and leave the module at the result.
+    """Minimise a loss over the parameters of a module by `npgm.minimize`, and set the module to the result.
 
-    It takes the place of a loop around `torch.optim.LBFGS`: for losses of all data at once, such as those of
-    physics-informed networks. The loss must be the same function at each call: no dropout, no minibatches.
+    It replaces a loop around `torch.optim.LBFGS`, for losses of all data at once, such as those of physics-informed
+    networks. The loss must be the same function at each call: no dropout, no minibatches.
 
     Args:
         module: a module, or its parameters. Those that require a gradient are the variables, in float64 if one of them
             has it, else in float32. All lie on one device.
-        closure: returns the loss, a tensor of one element, at the parameters' present values; it need not call
-            ``backward``, and gradients in ``.grad`` are left alone.
+        closure: returns the loss, a tensor of one element, at the parameters' current values. It need not call
+            ``backward``, and ``.grad`` is not changed.
         **options: those of `npgm.minimize`: by default method "auto", which needs no stepsize, here with a ``memory``
             of 100 pairs, or of 200,000/n where that is less, and at least 10.
 
@@ -38,8 +38,8 @@ def minimize(
 
     Raises:
         TypeError, ValueError: if a parameter is not real, if they lie on several devices, if an option is not accepted,
-            or if the loss is not finite at the start. The parameters are then what they were, and so they are after an
-            error in ``closure``.
+            or if the loss is not finite at the start. The parameters then have their old values, as after an error in
+            ``closure``.
 
     Example:
         >>> model = torch.nn.Linear(3, 1, dtype=torch.float64)

@@ -14,21 +14,21 @@ from npgm.torch.optimizer import NPGM
 class Monitor:
     """Logs the norms, the saturation, λ and the stepsize of an optimizer's steps.
 
-    It uses the optimizer's step hooks, so it works in every training loop and trainer. Only the steps that
-    are logged are tracked, and only they wait for the device. Of each parameter group ``k`` that had a gradient it logs
+    It uses the optimizer's step hooks, so it works in every training loop and trainer. Only the steps that are logged
+    are tracked and wait for the device. For each parameter group ``k`` with a gradient it logs
 
     - ``npgm/k/saturation``, ``npgm/k/input_norm``, ``npgm/k/output_norm`` and ``npgm/k/scale``, the fields of
       `npgm.torch.Saturation`;
-    - ``npgm/k/lr``, what the group says;
+    - ``npgm/k/lr``, the group's ``lr``;
 
-    and ``npgm/grad_norm``, `NPGM.last_grad_norm`, where a group's φ is isotropic. A step that `torch.compile` takes is
-    not tracked, and logs ``lr`` alone.
+    and ``npgm/grad_norm``, `NPGM.last_grad_norm`, if a group's φ is isotropic. A step under `torch.compile` is not
+    tracked, and logs only ``lr``.
 
     Args:
-        optimizer: the optimizer, itself and not what a trainer has made of it.
-        log: called as ``log(name, value, step)`` with a str, a float and an int, as ``SummaryWriter.add_scalar`` is.
+        optimizer: the optimizer itself, not a trainer's wrapper of it.
+        log: called as ``log(name, value, step)`` with a str, a float and an int, like ``SummaryWriter.add_scalar``.
         every: how many steps lie between two that are logged.
-        step: how many steps were taken before: 0, or that number if a training is resumed.
+        step: how many steps were taken before: 0, unless a training is resumed.
 
     Raises:
         TypeError, ValueError: if an argument is not accepted.
@@ -66,7 +66,7 @@ class Monitor:
         ]
 
     def remove(self) -> None:
-        """Log nothing from now on."""
+        """Stop logging."""
         for hook in self._hooks:
             hook.remove()
 

@@ -35,19 +35,19 @@ _TRAINING = {"relative_scale": 0.03, "momentum_order": "before", "adjust": "rms"
 class NPGM(Optimizer):
     r"""Preconditioned gradients with momentum: m ← β m + (1-β) ∇φ*(∇f), x ← x - γ m, from m = 0.
 
-    Algorithm 1 of the paper with stochastic gradients; with ``momentum=0`` its stochastic method. The preconditioner
-    takes the place of gradient clipping, and momentum averages the *preconditioned* gradients. With a linear
-    preconditioner (φ = ½‖·‖²) this is ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD does not damp its
-    first step.
+    This is Algorithm 1 of the paper with stochastic gradients; with ``momentum=0``, it is the paper's stochastic
+    method. The preconditioner replaces gradient clipping, and momentum averages the *preconditioned* gradients. With a
+    linear preconditioner (φ = ½‖·‖²) this is ``torch.optim.SGD(momentum=β, dampening=β)``, except that SGD does not
+    damp its first step.
 
     ∇φ* does not commute with scaling: summing the loss over the batch instead of averaging it, or accumulating
     gradients without averaging them, changes the direction of the step, not only its length.
 
-    Parameters of less than float32 are computed in float32, complex ones as pairs of real numbers. A sparse gradient
-    makes a sparse step if there is neither momentum nor weight decay, and a dense one otherwise. DTensors (FSDP2,
+    Parameters of lower precision than float32 are computed in float32, complex ones as pairs of real numbers. A sparse
+    gradient gives a sparse step if there is neither momentum nor weight decay, else a dense step. DTensors (FSDP2,
     tensor parallelism) are stepped shard by shard, with the norm of the whole tensors. A `torch.amp.GradScaler` passes
-    its scale and its verdict without waiting for the device. Operations of torch step a tensor that shares memory with
-    its own gradient.
+    its scale and its verdict without waiting for the device. A tensor that shares memory with its own gradient is
+    stepped by operations of torch.
 
     Args:
         params: parameters, named parameters or parameter groups. A group may set each of the options below.
@@ -150,7 +150,7 @@ class NPGM(Optimizer):
                 raise ValueError(f"{checks.name_of(group, i, j)} {message}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state; see `torch.optim.Optimizer`. Its ``prox`` is None: a function is no value to be saved."""
+        """Return the state; see `torch.optim.Optimizer`. Its ``prox`` is None, since a function is not saved."""
         result: dict[str, Any] = super().state_dict()
         for group in result["param_groups"]:
             group["prox"] = None
@@ -165,7 +165,7 @@ class NPGM(Optimizer):
         """Make one step.
 
         Args:
-            closure: computes the loss and its gradients anew and returns the loss, which is then returned.
+            closure: computes the loss and its gradients again and returns the loss, which `step` then returns.
         """
         self._accelerator_graph_capture_health_check()
         loss = None
@@ -197,10 +197,11 @@ class NPGM(Optimizer):
     def last_grad_norm(self) -> Tensor | None:
         """What `torch.nn.utils.clip_grad_norm_` would have returned before the last step, without another pass.
 
-        It is the norm of all that an isotropic φ was given: the gradients of the loss to minimise, without the loss
-        scale and with coupled decay, or the momentum if that comes before the preconditioner. It is a tensor without
-        dimensions, in float64 if the device has that; reading the attribute does not wait for the device. It is None
-        before the first step, after a step of `torch.compile`, and if no φ is isotropic, since no norm is taken then.
+        It is the norm of the input of all isotropic φ: the gradients of the loss to minimise, without the loss scale
+        and with coupled decay, or the momentum if that comes before the preconditioner. It is a tensor without
+        dimensions, in float64 if the device supports it. Reading the attribute does not wait for the device. It is None
+        before the first step, after a step under `torch.compile`, and if no φ is isotropic, since no norm is then
+        taken.
         """
         seen = self._seen.norms
         if isinstance(seen, float):
@@ -211,11 +212,11 @@ class NPGM(Optimizer):
     def saturation(self) -> list[Saturation | None]:
         """How far ∇φ* was from linear in the last step, of each parameter group.
 
-        A step takes the norms of a group with ``track=True``; the numbers are computed from them when you read this,
-        without waiting for the device. Such a step takes longer, most of all that of a small network or a fused one:
+        A step takes the norms of a group with ``track=True``; reading this attribute computes the numbers from them
+        without waiting for the device. Such a step takes longer, above all for a small network or a fused step, so
         `npgm.torch.Monitor` tracks only the steps that it logs. A norm of float32 may be infinite beyond 1e19. With
         `process_group` the norms are of this process's parameters. None for a group without ``track=True`` or without a
-        gradient in the last step, before the first step, and after a step of `torch.compile`.
+        gradient in the last step, before the first step, and after a step under `torch.compile`.
 
         Example:
             >>> p = torch.nn.Parameter(torch.zeros(2))
@@ -246,7 +247,7 @@ class NPGM(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the state, with the momentum in the dtype of ``momentum_dtype``; see `torch.optim.Optimizer`.
 
-        With ``scale="auto"`` or a ``limit`` each parameter's state holds what is known of the size of its vector.
+        With ``scale="auto"`` or a ``limit``, each parameter's state contains the running size of its vector.
 
         Raises:
             TypeError, ValueError: if an option in the checkpoint is not accepted, such as a kernel that is not
@@ -402,7 +403,7 @@ class SHGD(NPGM):
 class NGD(NPGM):
     """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖).
 
-    With ``lr_like="sgd"`` it takes the place of `torch.nn.utils.clip_grad_norm_` and SGD, and λ of the threshold.
+    With ``lr_like="sgd"`` it replaces `torch.nn.utils.clip_grad_norm_` and SGD; λ is the threshold.
 
     Args:
         params: parameters, named parameters or parameter groups. A group may set each of the options below.
@@ -444,10 +445,11 @@ class SNGD(NPGM):
 class SpectralGD(NPGM):
     """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
 
-    By default it trains networks, with steps like Muon's for an ``lr`` of AdamW's size: momentum 0.95 before the
-    preconditioner and Nesterov's, which is off without momentum; λ a part κ = 0.03 of the running root mean square of
-    the singular values; ``adjust="rms"``. ``NPGM(..., reference="spectral-sqrt")`` is the method of the paper. Steps
-    get slower where the gradient gets smaller than λ. `npgm.torch.matrices` sorts the parameters of a model for it.
+    The defaults are for training networks, with steps like Muon's for an ``lr`` of AdamW's size. Momentum is 0.95,
+    before the preconditioner and in Nesterov's form (off without momentum). λ is κ = 0.03 times the running root mean
+    square of the singular values, and ``adjust="rms"``. Steps get shorter where the gradient gets smaller than λ.
+    `npgm.torch.matrices` sorts the parameters of a model for it. ``NPGM(..., reference="spectral-sqrt")`` is the method
+    of the paper.
 
     Args:
         params: parameters, named parameters or parameter groups. A group may set each of the options below.

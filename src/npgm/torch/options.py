@@ -143,13 +143,14 @@ class Options:
     )
     lr_multiple: float = _option(
         validate.nonnegative,
-        """what multiplies ``lr`` in this group, in decoupled decay, too. Schedulers leave it as it is, so ``lr`` can be
-        the same in all groups.""",
+        """a factor for ``lr`` in this group, also in decoupled decay. Schedulers do not change it, so ``lr`` can be the
+        same in all groups.""",
         default=1.0,
     )
     momentum: float = _option(
         validate.fraction,
-        """β in [0, 1), the weight of the past in an average: a step is as long as one without momentum.""",
+        """β in [0, 1), the weight of the past. Momentum is an average, so its steps are as long as steps without
+        it.""",
         default=0.0,
     )
     reference: str = _option(
@@ -209,16 +210,16 @@ class Options:
     )
     nonfinite: str = _option(
         _one_of("propagate", "skip", "raise"),
-        """what happens if a gradient holds NaN or infinity. ``"propagate"``: φ is applied to it, as torch would do; NaN
-        reaches the parameters, with an isotropic φ all that share its norm. ``"skip"``: this step changes no parameter
-        and no momentum; it does not wait for the device. ``"raise"``: an error before anything has changed; it waits
-        for the device.""",
+        """what happens if a gradient contains NaN or infinity. ``"propagate"``: φ is applied to it, as torch would do,
+        and NaN reaches the parameters; with an isotropic φ it reaches all that share the norm. ``"skip"``: this step
+        changes no parameter and no momentum, and does not wait for the device. ``"raise"``: an error before anything
+        changes; this waits for the device.""",
         default="propagate",
     )
     momentum_dtype: torch.dtype | None = _option(
         _floating_dtype,
-        """the dtype of the momentum; None for the parameter's. ``torch.float32`` keeps the small terms of an average
-        that bfloat16 would round away. `load_state_dict` keeps it.""",
+        """the dtype of the momentum; None for the parameter's. ``torch.float32`` keeps small terms of the average,
+        which bfloat16 would round away. `load_state_dict` does not change it.""",
         default=None,
     )
     maximize: bool = _option(_flag, """whether to maximise.""", default=False)
@@ -229,15 +230,15 @@ class Options:
     )
     matrix_form: str = _option(
         _one_of("flatten", "transpose", "stack"),
-        """how a parameter of two axes or more is a matrix. ``"flatten"``: its first axis by all others, for a
+        """how a parameter of two or more axes becomes a matrix. ``"flatten"``: its first axis by all others, for a
         convolution (out, in · height · width). ``"transpose"``: its last axis by all others. ``"stack"``: matrices in
         the last two axes.""",
         default="flatten",
     )
     blocks: int = _option(
         partial(validate.count, least=1),
-        """how many matrices of one size, one above the other, a parameter stacks, as the weights of an LSTM stack its
-        gates. Each has singular values of its own; λ is that of the parameter.""",
+        """how many matrices of one size a parameter stacks, one above the other, as the weights of an LSTM stack its
+        gates. Each has its own singular values; all share the λ of the parameter.""",
         default=1,
     )
     adjust: str | None = _option(
@@ -255,8 +256,8 @@ class Options:
     )
     product_dtype: torch.dtype | None = _option(
         _floating_dtype,
-        """the dtype of the matrix products of a spectral φ on accelerators, such as ``torch.bfloat16``; None for that
-        of the parameter, float32 at least.""",
+        """the dtype of the matrix products of a spectral φ on accelerators, such as ``torch.bfloat16``; None for the
+        parameter's, at least float32.""",
         default=None,
     )
     track: bool = _option(
@@ -266,9 +267,9 @@ class Options:
     )
     prox: Proximable | None = _option(
         _prox,
-        """g, a function of `npgm.proximal` that is added to the loss, of each parameter: after a step to y it takes the
-        parameters to argmin g + γ φ((· - y)/γ), where those of one isotropic φ are one point. It makes weights sparse
-        or keeps them in a set. It is not saved in the state dictionary.""",
+        """g, a function of `npgm.proximal`, which is added to the loss for each parameter. It makes weights sparse or
+        keeps them in a set. After a step to y, the parameters move to argmin g + γ φ((· - y)/γ); the parameters of one
+        isotropic φ are one point. The state dictionary does not contain it.""",
         default=None,
     )
     capturable: bool = _option(

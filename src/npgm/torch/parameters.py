@@ -38,10 +38,10 @@ def matrices(
 
     The weights of linear layers, convolutions, attention and recurrent layers are matrices, unless an embedding shares
     the weight or the layer is a head. Embeddings, heads, biases, the parameters of normalisation and all others are the
-    rest. The kind of the module decides, and what shares the parameter, never its name. Parameters that do not require
-    a gradient are left out. Of a parametrised weight (`torch.nn.utils.parametrizations`, or the older weight and
-    spectral norm) the matrices are its parts that have its shape. The weight of the ``Conv1D`` of Hugging Face's GPT-2
-    is a matrix too, transposed.
+    rest. The sorting depends on the kind of module and on what shares the parameter, never on its name. Parameters that
+    do not require a gradient are left out. For a parametrised weight (`torch.nn.utils.parametrizations`, or the older
+    weight and spectral norm), the parts with the weight's shape are matrices. The weight of the ``Conv1D`` of Hugging
+    Face's GPT-2 is a matrix too, transposed.
 
     A weight that stacks several maps is several matrices: the queries, keys and values of
     `torch.nn.MultiheadAttention`, and the gates of the layers and cells of LSTM and GRU. Name other such layers in
@@ -50,23 +50,22 @@ def matrices(
     The rest moves by g/(λ + |g|) in each entry, with λ the running root mean square of the entries of each parameter;
     docs/spectral.md has the measurements.
 
-    A warning names the parameters of more than one axis if none of them is of a layer that is known.
+    If no parameter of more than one axis belongs to a known layer, a warning names these parameters.
 
     Args:
         model: the model.
         head: the layers whose weights belong to the rest, ``()`` for none; by default the last linear layer that was
             registered.
-        stacks: parameters whose last two axes are matrices and whose others count them, such as the weights of experts.
-        blocks: of how many maps of equal size the outputs of a layer are made, by the layer, its name, or the name of a
-            parameter: 3 for a layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 for
-            what is not to be split.
-        **others: options of the rest, such as another ``reference``, or ``lr_multiple=0.5`` for half of the stepsize,
-            which holds under every scheduler.
+        stacks: parameters that are stacks of matrices in their last two axes, such as the weights of experts.
+        blocks: how many maps of equal size a layer stacks, by the layer, its name, or the name of a parameter: 3 for a
+            layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 to keep a weight whole.
+        **others: options of the rest, such as another ``reference``, or ``lr_multiple=0.5`` for half the stepsize,
+            under every scheduler.
 
     Returns:
         Groups of named parameters, empty ones left out: matrices, a group for each number of blocks; transposed ones,
-        with ``matrix_form="transpose"``; stacks, with ``matrix_form="stack"``; and the others, to be given to another
-        optimizer if these do not suit.
+        with ``matrix_form="transpose"``; stacks, with ``matrix_form="stack"``; and the rest, which you may give to
+        another optimizer.
 
     Raises:
         TypeError, ValueError: if ``head``, ``stacks`` or ``blocks`` holds something that is not in the model, or no

@@ -27,8 +27,9 @@ class Suggestion:
     Args:
         gradient_norm: the median norm of the gradient of all parameters.
         rms: the median of the root mean square of each parameter's gradient, by the parameter's name.
-        options: those of optimizers of `npgm.torch`, by their names, such as ``"NGD"``.
-        automatic: those with ``scale="auto"``, by the same names, and of `SpectralGD` for a model's `matrices`.
+        options: the options of the optimizers of `npgm.torch`, by name, such as ``"NGD"``.
+        automatic: the options with ``scale="auto"``, by the same names, and those of `SpectralGD` for a model's
+            `matrices`.
     """
 
     gradient_norm: float
@@ -64,13 +65,12 @@ def suggest(
     """Measure the gradients of a model on some batches, and convert the stepsizes of other optimizers.
 
     λ is a tenth of the median gradient: of its norm for an isotropic φ, of the root mean square of its entries for a
-    separable one. A step at that gradient is as long as that of the optimizer to replace. For `NGD` and `IHGD` this is
-    SGD with the stepsize ``sgd_lr``, with gradients clipped to the norm ``clip``; for `SNGD` and `SHGD` it is Adam,
-    whose step is about ``adam_lr`` in each entry. With ``scale="auto"`` λ is the size of the gradient, and
-    steps are as long. `SpectralGD` takes ``adam_lr`` itself, and has its own momentum. These are numbers to begin a
-    search with: ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the
-    stepsize carries over as it is; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless
-    ``cycle_momentum=False``.
+    separable φ. A step at that gradient is as long as a step of the optimizer to replace. For `NGD` and `IHGD` that is
+    SGD with the stepsize ``sgd_lr`` and gradients clipped to the norm ``clip``. For `SNGD` and `SHGD` it is Adam, whose
+    step is about ``adam_lr`` in each entry. With ``scale="auto"``, λ is the size of the gradient, and steps are equally
+    long. `SpectralGD` takes ``adam_lr`` itself, and has its own momentum. Begin a search with these numbers:
+    ``docs/numbers.md`` says how far they were from the best where that was measured. A schedule of the stepsize carries
+    over unchanged; `torch.optim.lr_scheduler.OneCycleLR` changes the momentum as well, unless ``cycle_momentum=False``.
 
     Gradients at the start of a training may differ from later ones; if you can, measure on a model that has trained for
     a while. Parameters, their gradients and the buffers stay as they were; random numbers may be drawn.
@@ -81,7 +81,7 @@ def suggest(
         batches: some minibatches, such as ``itertools.islice(loader, 20)``; an iterator is used up.
         sgd_lr: the stepsize of `torch.optim.SGD`, if you replace that.
         clip: the threshold of its gradient clipping, infinite without.
-        momentum: that of SGD, in torch's undamped form, and of the optimizers that are suggested, in the damped one.
+        momentum: the momentum of SGD, in torch's undamped form, and of the suggested optimizers, in the damped form.
         adam_lr: the stepsize of Adam or AdamW, if you replace that.
 
     Raises:

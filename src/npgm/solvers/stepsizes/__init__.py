@@ -1,6 +1,6 @@
-"""Rules for the stepsize γ of a step p = -γ(1-β) u + (momentum), one file each; ``lr=`` takes their names, or a rule.
+"""Rules for the stepsize γ of a step p = -γ(1-β) u + (momentum). ``lr=`` takes the name of a rule, or a rule.
 
-To add one, write a class in a file here, or in your own code, and register it.
+To add a rule, write a class in a file here, or in your own code, and register it.
 """
 
 import importlib

@@ -59,7 +59,7 @@ def as_lr(value: Any) -> float | Stepsize:
     """Return a stepsize as a positive float or a rule.
 
     Raises:
-        TypeError, ValueError: if it is none.
+        TypeError, ValueError: if it is neither.
     """
     if isinstance(value, Stepsize):
         return value

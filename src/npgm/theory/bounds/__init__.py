@@ -1,8 +1,8 @@
-"""The theorems as functions: one each, which checks its assumptions and returns its bound.
+"""The theorems as functions. Each checks the assumptions of its theorem and returns the bound.
 
 Throughout, u^k = ∇φ*(∇f(x^k)), S_k = φ(u^k) is the stationarity measure, D0 = f(x^0) - inf f is ``gap``, γ is ``lr``, β
-is ``momentum``, L is ``smoothness``, and μ is ``pl``. Numbers are those of the paper; what it does not contain is
-derived in ``docs/theory.md``.
+is ``momentum``, L is ``smoothness``, and μ is ``pl``. Numbers are the paper's; ``docs/theory.md`` derives what it does
+not contain.
 
     >>> import npgm
     >>> phi = npgm.reference("isotropic-cosh")

@@ -69,16 +69,15 @@ def theorem_2_2_variable(
 ) -> Bound:
     """Theorem 2.2 with stepsizes that vary, derived: Σ γ_k S_k <= (D0 + slack) / (1-2β), for 0 <= β < 1/2.
 
-    For β > 0 the stepsizes must not increase. It needs no L: only that each step passed the descent test f(x - γm) <=
-    f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L passes. The bound is on the mean of S_0..S_k with the weights
-    γ_0..γ_k.
+    For β > 0 the stepsizes must not increase. It needs no L, only that each step passed the descent test f(x - γm) <=
+    f(x) + γφ(u-m) - γφ(u), which every γ <= 1/L passes. The bound is on the mean of S_0..S_k with the weights γ_0..γ_k.
 
     Args:
         reference: φ.
         stepsizes: γ_k of the step from x^k, for each step taken.
         momentum: β.
         gap: D0.
-        slack: by how much, summed over the steps, the test allowed f to be above its right side.
+        slack: the excess over its right side that the test allowed, summed over the steps.
 
     Raises:
         AssumptionError: if an assumption fails.
@@ -97,14 +96,14 @@ def nonmonotone_descent(*, sigma: float, window: int, gap: float, steps: int, sl
     """Any method, derived: min_{k<K} γ_k S_k <= (D0 + slack) / (σ⌊K/W⌋) over the K steps that were accepted.
 
     Each step must have passed the test f(x^{k+1}) <= max{f(x^k), ..., f(x^{k-W+1})} - σ γ_k S_k, with the last W values
-    or fewer. It needs no L, and no knowledge of how the steps were found. The value at k is for K = k + 1.
+    or fewer. It needs no L, and does not depend on how the steps were found. The value at k is for K = k + 1.
 
     Args:
         sigma: σ in (0, 1].
         window: W >= 1.
         gap: D0.
         steps: how many steps were accepted.
-        slack: by how much, summed over the steps, the test allowed f to be above its right side.
+        slack: the excess over its right side that the test allowed, summed over the steps.
     """
     blocks = np.arange(1, validate.count("steps", steps, least=1) + 1) // validate.count("window", window, least=1)
     D0 = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)

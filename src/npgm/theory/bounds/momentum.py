@@ -115,7 +115,7 @@ def momentum_before_bounded(
 
 
 def schedule(iterations: int, moment: float = 2.0) -> tuple[float, float]:
-    """Return the γ and β of Theorem A' for a run of K iterations: no constant of f enters.
+    """Return the γ and β of Theorem A' for a run of K iterations. They need no constant of f.
 
     1-β = K^{-p/(3p-2)} and γ = K^{-(2p-1)/(3p-2)}, that is K^{-1/2} and K^{-3/4} for a bounded variance, p = 2. The
     bound is then O(K^{-(p-1)/(3p-2)}), K^{-1/4} for p = 2.
@@ -163,7 +163,7 @@ def momentum_after_variable(
         tau: τ in (0, 1).
         gap: D0.
         first: S_0.
-        slack: by how much, summed over the steps, the test allowed f to be above its right side.
+        slack: the excess over its right side that the test allowed, summed over the steps.
 
     Raises:
         AssumptionError: if an assumption fails.

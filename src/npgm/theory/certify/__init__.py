@@ -1,4 +1,4 @@
-"""Certificates: a run is compared with the bound of each theorem that applies, and told why the others do not.
+"""Certificates: they compare a run with the bound of each theorem that applies, and say why the others do not.
 
 >>> import npgm
 >>> problem = npgm.problems.registry["cosh-sum"](c=2.0)

@@ -16,17 +16,17 @@ _DIP = 1e-9
 def resolution(values: Any, minimum: float, *, eps: float = 2.0**-52, given: float | None = None) -> float:
     """Return ρ, the size of the error with which f - ``minimum`` is known along a run.
 
-    An error is as large as the terms that f is the sum of, times eps, however small f itself becomes; f - inf f, which
-    tends to zero, tells nothing of it. Unless it is given, ρ is 64 eps times the largest |f| of the run, or |minimum|:
-    the terms of ½‖Ax-b‖² are no larger than f, and those of x·x - 2c·x + c·c about as large as f at a start as far from
-    the minimiser as that is from 0. Values below ``minimum`` by less than 1e-9 of that size say that ρ is larger: eight
-    times what they fall below it.
+    An error is as large as the terms that f is the sum of, times eps, however small f itself becomes. f - inf f, which
+    tends to zero, does not show it. Unless it is given, ρ is 64 eps times the largest |f| of the run, or |minimum|: the
+    terms of ½‖Ax-b‖² are no larger than f, and those of x·x - 2c·x + c·c about as large as f at a start as far from the
+    minimiser as that is from 0. Values below ``minimum`` by less than 1e-9 of that size show that ρ is larger: it is
+    then eight times their distance below.
 
     Args:
         values: f along the run.
         minimum: inf f or a lower bound of it.
         eps: the machine epsilon of the dtype in which f was computed.
-        given: ρ, where it is known: the size of the terms of f times eps.
+        given: ρ, if known: the size of the terms of f times eps.
 
     Raises:
         ValueError: if f is not finite, or falls below ``minimum`` by more.

@@ -46,8 +46,8 @@ def deterministic(
 ) -> Report:
     """Check a run against every theorem of the paper, and against the derived ones.
 
-    γ, β and φ are read from the history. Theorems A and A' are about momentum before the preconditioner,
-    all others about Algorithm 1; a run of another method is refused by all.
+    γ, β and φ are read from the history. Theorems A and A' are about momentum before the preconditioner, all others
+    about Algorithm 1. Runs of other methods are refused.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run.
@@ -55,7 +55,7 @@ def deterministic(
         lipschitz: the Lipschitz constant of ∇φ*(∇f), for Theorems 2.7 and B.
         pl: the PL constant μ, for Theorem 2.4.
         minimum: inf f, or a lower bound of it.
-        exact: whether ``minimum`` is inf f itself. A bound on f - inf f, as of Theorem 2.4, is refused else.
+        exact: whether ``minimum`` is inf f itself. Otherwise bounds on f - inf f, such as Theorem 2.4's, are refused.
         resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
         gradient_lipschitz: the Lipschitz constant of ∇f itself, for Theorems A and A'.
         convex: whether f is convex.

@@ -28,18 +28,18 @@ def auto(
     decrease: float | None = None,
     resolution: float | None = None,
 ) -> Report:
-    """Check a run against the bounds that need no L, whatever found its stepsizes; k counts the steps taken.
+    """Check a run against the bounds that need no L, however its stepsizes were found; k counts the steps taken.
 
-    The variable forms of Theorems 2.2, for β < 1/2, and B, for β >= 1/2, are those of ``lr="backtracking"``, whose
-    tests every step has passed. That of nonmonotone descent is for ``lr="auto"``, ``method="auto"`` and every other
-    run each of whose steps decreased f by σ γ_k S_k from the largest of the last W values; that they did is read off
-    the history. With ``prox`` and a rule for the stepsize, f is f + g, and S_k the "decrease" of the history, Δ_k/γ_k.
+    The variable forms of Theorems 2.2, for β < 1/2, and B, for β >= 1/2, apply to ``lr="backtracking"``, whose tests
+    every step has passed. The bound of nonmonotone descent applies to ``lr="auto"``, ``method="auto"`` and every other
+    run whose steps each decreased f by σ γ_k S_k from the largest of the last W values; the history shows whether they
+    did. With ``prox`` and a rule for the stepsize, f is f + g, and S_k the "decrease" of the history, Δ_k/γ_k.
 
     Args:
         history: that of ``npgm.minimize(..., history=True)``, of one run: "fun", "stationarity", "lr", the γ of the
             step from each iterate, and "taken", whether it was; with ``prox`` also "decrease".
         minimum: inf f, or a lower bound of it.
-        window: W; by default the least, up to that of the rule, else 10, with which each step passes.
+        window: W; by default the least with which each step passes, up to the rule's, or 10 without a rule.
         decrease: σ; by default that of the rule, else 0.1.
         resolution: the error of a value of f; by default what `npgm.theory.certify.resolution` makes of the run.
 

@@ -63,8 +63,8 @@ def simulate(
         start: x^0, of shape (n,).
         lr: γ.
         iterations: the number of steps.
-        seeds: one run each; no two alike.
-        batch: how many stochastic gradients a step takes the mean of.
+        seeds: one run for each; they must differ.
+        batch: how many stochastic gradients a step averages.
         momentum: β, before the preconditioner.
 
     Returns:
@@ -110,10 +110,10 @@ def stochastic(
 ) -> Report:
     """Check stochastic runs against Theorems 3.1 and 3.5, or with momentum A and A', in the mean over the seeds.
 
-    The theorems are about expectations: a mean over seeds may exceed its bound by what chance explains, whatever the
-    distribution, such that a certificate fails by chance at most once in a thousand; one seed decides nothing. For
-    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the
-    paper has no stochastic theorem.
+    The theorems bound expectations, so a mean over seeds may exceed its bound by chance. The margin allows for this
+    under every distribution: a certificate fails by chance at most once in a thousand. One seed decides nothing. For
+    Theorem 3.4, whose batches grow with the number of iterations, see `growing_batches`. For momentum the paper has no
+    stochastic theorem.
 
     Args:
         history: arrays "fun" and "stationarity" of shape (iterations + 1, seeds), of f and φ(∇φ*(∇f)) with the full
