@@ -13,9 +13,9 @@ Import the module, since its function `npgm.optax.npgm` would take the package's
     [-0.2072, -0.2763]
     >>> params = optax.apply_updates(params, updates)
 
-∇φ* does not commute with scaling. A loss scale must be divided out before it; a loss that is summed and not averaged
-over the batch, or gradients that are accumulated and not averaged, change the direction of the step and not only its
-length, unless ``scale="auto"``. `optax.MultiSteps` averages. Clipping the gradients before is not needed, and changes
+∇φ* does not commute with scaling, so divide out a loss scale before it. If you sum the loss over the batch instead of
+averaging it, or accumulate gradients without averaging them, the direction of the step changes and not only its length,
+unless ``scale="auto"``. `optax.MultiSteps` averages. Do not clip the gradients first: it is not needed, and changes
 what φ sees.
 """
 

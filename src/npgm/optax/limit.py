@@ -17,10 +17,10 @@ from npgm.optax.running import followed, new_state
 def limit_by_running_norm(
     limit: jax.typing.ArrayLike = 10.0, *, scope: str = "tensor"
 ) -> optax.GradientTransformationExtraArgs:
-    """Cut each vector of gradients that is much longer than those before it, by docs/spikes.md.
+    """Shorten each vector of gradients that is much longer than earlier ones (docs/spikes.md).
 
-    A vector that is longer than ``limit`` times the running root mean square of its lengths is cut to that length. It
-    comes first in a chain: before momentum, a spike of 10⁶ would stay in that for hundreds of steps.
+    A vector that is longer than ``limit`` times the running root mean square of its lengths is cut to that length. Put
+    this first in a chain: once a spike of 10⁶ is in the momentum, it stays there for hundreds of steps.
 
     Args:
         limit: c > 1.

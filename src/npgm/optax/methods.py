@@ -48,26 +48,24 @@ def npgm(
         learning_rate: γ >= 0, a number or a schedule.
         momentum: β in [0, 1). As in `optax.sgd`, None means none, and has no state.
         reference: φ, or its name for `npgm.reference`.
-        weight_decay: c >= 0 of the term ½c‖x‖² that is added to the loss, hence to the gradient before the
-            preconditioner.
+        weight_decay: c >= 0. The term ½c‖x‖² is added to the loss, so the preconditioner sees the gradient plus c x.
         scale: λ in place of that of ``reference``, or ``"auto"``; see `scale_by_preconditioner`.
-        decoupled_weight_decay: whether the decay is taken out of the preconditioner, as in AdamW: x ← (1 - γc) x
-            before the step.
+        decoupled_weight_decay: whether the decay bypasses the preconditioner, as in AdamW: x ← (1 - γc) x before the
+            step.
         momentum_order: ``"before"`` averages the gradients and preconditions the mean: m ← β m + (1-β) g,
             x ← x - γ ∇φ*(m).
         mask: which parameters decay, as in `optax.add_decayed_weights`.
         accumulator_dtype: the dtype of m; by default that of the parameters.
         scope, relative_scale, scale_decay: see `scale_by_preconditioner`.
-        lr_like: what ``learning_rate`` means: γ of Algorithm 1; or ``"sgd"``, that of `optax.sgd`, with which small
-            gradients make its steps: x ← x - γ λ m / (h*''(0) (1-β)).
+        lr_like: what ``learning_rate`` means: γ of Algorithm 1, or with ``"sgd"`` that of `optax.sgd`, whose steps
+            small gradients then make: x ← x - γ λ m / (h*''(0) (1-β)).
         limit: c > 1 of `limit_by_running_norm`, which comes before all else; None for none. The vectors are those of
             ``scope``.
-        nesterov: of a spectral φ, whether β m + (1-β) u takes the place of m in what follows, with the new m and the u
-            that it averages.
+        nesterov: for a spectral φ, whether β m + (1-β) u replaces m in the step, with the new m and the newest u.
         adjust, blocks, track: see `scale_by_preconditioner`.
-        prox: g, a function of `npgm.proximal` that is added to the loss, of each leaf: after a step to y it takes the
-            parameters to argmin g + γ φ((· - y)/γ), where those of one isotropic φ are one point. Or a tree of such
-            functions and None whose structure is a prefix of that of the parameters.
+        prox: g, a function of `npgm.proximal`, which is added to the loss for each leaf, or a tree of such functions
+            and None whose structure is a prefix of the parameters'. After a step to y, the parameters move to argmin g
+            + γ φ((· - y)/γ); the parameters of one isotropic φ are one point.
 
     Raises:
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are

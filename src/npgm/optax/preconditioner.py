@@ -44,27 +44,27 @@ def scale_by_preconditioner(
 ) -> optax.GradientTransformationExtraArgs:
     """Replace the gradients by ∇φ*(gradients), without sign or stepsize.
 
-    An isotropic φ sees all leaves as one vector, of whatever shapes and dtypes; under `optax.masked` or
-    `optax.partition`, those of its own part. A separable φ acts on each entry. A spectral φ acts on each leaf, whose
-    last two axes are the rows and columns of a matrix and whose others are a batch; a convolution's kernel of shape
-    (H, W, I, O) is one matrix if it is reshaped to (H W I, O) before. bfloat16 and float16 are computed in float32, and
-    the norm of large gradients does not overflow. Zero gradients give a zero update; NaN and infinity give NaN where
-    the formula does, as in optax: guard with `optax.apply_if_finite` if wanted.
+    An isotropic φ sees all leaves as one vector, of any shapes and dtypes; under `optax.masked` or `optax.partition`,
+    the leaves of its own part. A separable φ acts on each entry. A spectral φ acts on each leaf, whose last two axes
+    are the rows and columns of a matrix and whose others are a batch; a convolution's kernel of shape (H, W, I, O) is
+    one matrix if it is reshaped to (H W I, O) before. bfloat16 and float16 are computed in float32, and the norm of
+    large gradients does not overflow. Zero gradients give a zero update; NaN and infinity give NaN where the formula
+    does, as in optax; guard with `optax.apply_if_finite` if needed.
 
     Args:
         reference: φ, or its name for `npgm.reference`.
         scale: λ in place of that of ``reference``. ``"auto"`` makes it follow the gradients (docs/auto-scale.md):
             λ = κ times the running root mean square of the norm of the vector (isotropic), or of the entries or
-            singular values of each leaf (separable, spectral), the present gradient included. The update is then the
-            same for any multiple of the loss.
+            singular values of each leaf (separable, spectral), with the present gradient included. Multiplying the loss
+            then changes no update.
         scope: whether all leaves are one vector, ``"global"``, or each is one, ``"tensor"``. By default ``"global"``
-            for an isotropic φ, and ``"tensor"`` for any other, which it concerns only if ``scale="auto"``.
+            for an isotropic φ, and ``"tensor"`` for any other, for which it matters only if ``scale="auto"``.
         relative_scale: κ > 0 of ``scale="auto"``.
         scale_decay: ρ in [0, 1), the decay of that running mean.
-        adjust: of a spectral φ, what multiplies ∇φ* of a matrix, whose last axis is the output's, as in flax:
-            ``"aspect"``, √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
-        blocks: of a spectral φ, of how many matrices of one size, side by side along the outputs, each leaf is made, as
-            queries, keys and values from one layer are; None is 1. Say which leaves by `optax.partition`, and to
+        adjust: a factor for ∇φ* of a spectral φ on a matrix whose last axis is the output's, as in flax: ``"aspect"``,
+            √max(1, columns/rows), or ``"rms"``, 0.2 √max(rows, columns), for stepsizes of AdamW's size.
+        blocks: for a spectral φ, how many matrices of one size each leaf stacks, side by side along the outputs, such
+            as the queries, keys and values of one layer; None is 1. Choose the leaves by `optax.partition`, and tell
             `optax.inject_hyperparams` that it is static.
         track: whether the state is a `TrackedState`.
 

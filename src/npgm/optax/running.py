@@ -14,7 +14,7 @@ from npgm.optax.leaves import widest, working_dtype
 
 
 class AutoScaleState(NamedTuple):
-    """What ``scale="auto"`` or a limit remembers of each vector: trees of scalars, or scalars for all leaves as one."""
+    """What ``scale="auto"`` or a limit remembers of each vector: trees of scalars, or one scalar for all leaves."""
 
     rms: Any
     """The square root of the exponential moving average of squares, from 0, in the units of the gradient."""

@@ -26,12 +26,12 @@ class History(dict[str, Any]):
 
     Args:
         arrays: "fun", "grad_norm", "stationarity", "conjugate", which is φ*(∇f), and "seconds" at each iterate; "lr",
-            the γ of the step from there, and "taken", whether it was, which is not so where a rule for the stepsize
-            rejected it, or f or its gradient was not finite. After the end of a run these are NaN and False. With
-            momentum, and γ a number or found by backtracking, also "momentum": φ of the last step taken over its γ, 0
-            at the start, which is φ(m^{k-1}), or φ(∇φ*(m^{k-1})) with momentum before the preconditioner. With
-            ``prox`` and a rule for the stepsize "decrease", which is Δ/γ at each iterate with the γ of the step from
-            there (docs/theory.md).
+            the γ of the step from there, and "taken", whether the step was taken. It is not where a rule for the
+            stepsize rejected it, or f or its gradient was not finite. After the end of a run these are NaN and False.
+            With momentum, and γ a number or found by backtracking, also "momentum": φ of the last step taken, divided
+            by its γ, and 0 at the start. This is φ(m^{k-1}), or φ(∇φ*(m^{k-1})) with momentum before the
+            preconditioner. With ``prox`` and a rule for the stepsize also "decrease", Δ/γ at each iterate with the γ of
+            the step from there (docs/theory.md).
         method: the method with all its options: its key, γ, β and φ.
         eps: the machine epsilon of the dtype of the run.
         size: the number of entries of a point; None if not known.

@@ -54,9 +54,9 @@ class Bound:
         values: the bound at each k, NaN where the theorem says nothing.
         provenance: ``"proved"`` in the paper, ``"derived"`` in the documentation of this package, or ``"numerical"``:
             it rests on what was seen to hold on a grid, without a proof, as for a kernel of one's own.
-        vacuous: where the bound is no less than what is known without it: the supremum of the measure, or D0.
+        vacuous: where the bound says nothing new: it is at least the supremum of the measure, or D0.
         remark: what differs from the printed statement.
-        weight: the c of a bound on the gap that holds of c γ φ(m^{k-1}) + f(x^k) - inf f as well (Theorem 2.4).
+        weight: the c of a bound on the gap that also holds for c γ φ(m^{k-1}) + f(x^k) - inf f (Theorem 2.4).
     """
 
     theorem: str

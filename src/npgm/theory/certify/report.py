@@ -93,8 +93,8 @@ class Report:
 
     Args:
         certificates: one for each theorem that applies.
-        refused: for each one that is not about the run, which assumption fails.
-        undecided: for each one that the run says nothing of, such as a run of no step, why.
+        refused: for each theorem that does not apply, which assumption fails.
+        undecided: for each theorem that could not be compared, as with a run of no step, why.
     """
 
     certificates: list[Certificate]
@@ -103,7 +103,7 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """``"violated"`` if a bound is, ``"holds"`` if all hold, ``"refused"`` if no theorem is about the run.
+        """``"violated"`` if a bound is, ``"holds"`` if all hold, ``"refused"`` if no theorem applies.
 
         ``"undecided"`` if one is, and could not be compared with the run, or is exceeded by what chance explains.
         """
