@@ -34,7 +34,7 @@ def test_a_compiled_step_is_that_of_numpy(name):
         np.testing.assert_allclose(compiled(jnp.asarray(Y), lr), step(Y, lr), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", ["L1", "scalar"])
+@pytest.mark.parametrize("name", CASES)
 def test_a_batch_of_steps_is_each_of_them(name):
     step, lrs = stepper(name), np.array([0.01, 0.5, 40.0])
     got = jax.vmap(step, in_axes=(None, 0))(jnp.asarray(Y), jnp.asarray(lrs))

@@ -75,9 +75,11 @@ def _search(xp: Namespace, rising: Function, guess: Array) -> Array:
         share = xp.clip(share, least_share(width), 1.0 - least_share(width))
         bracketed = (b > least) & (b < most)
         move = xp.where(bracketed, share * width, stride * xp.sign(width))
-        x = xp.where(unfinished(state), xp.clip(a * xp.exp(move), least, most), a)
+        going = unfinished(state)
+        x = xp.where(going, xp.clip(a * xp.exp(move), least, most), a)
         fx = value(x)
-        stays = (fx <= 0) == (fa <= 0)
+        # XLA may compute fx twice and round it to either side of zero: on which side a is, its place says, not fa
+        stays = ((fx <= 0) == (a < b)) | ~going
         c, fc = xp.where(stays, a, b), xp.where(stays, fa, fb)
         b, fb = xp.where(stays, b, a), xp.where(stays, fb, fa)
         return x, fx, b, fb, c, fc, xp.clip(2.0 * stride, None, 512.0)
@@ -87,8 +89,8 @@ def _search(xp: Namespace, rising: Function, guess: Array) -> Array:
     fa = value(a)
     b = xp.where(fa <= 0, xp.full_like(a, most), xp.full_like(a, least))
     fb = xp.where(fa <= 0, xp.full_like(a, math.inf), xp.full_like(a, -math.inf))
-    a, fa, b, *_ = repeat(xp, unfinished, closer, (a, fa, b, fb, b, fb, xp.full_like(a, 2.0)), _EVALUATIONS)
-    return xp.where(fa > 0, a, b)
+    a, _, b, *_ = repeat(xp, unfinished, closer, (a, fa, b, fb, b, fb, xp.full_like(a, 2.0)), _EVALUATIONS)
+    return xp.maximum(a, b)
 
 
 def _log_ratio(xp: Namespace, x: Array, y: Array) -> Array:
