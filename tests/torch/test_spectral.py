@@ -442,6 +442,18 @@ def test_tied_weights_are_an_embedding_wherever_they_are_used():
     assert names(others).count("embedding.weight") == 1
 
 
+def test_an_embedding_that_is_the_head_by_a_function_leaves_every_linear_layer():
+    def block():
+        return nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.Linear(24, 6))
+
+    tied = nn.ModuleDict({"embedding": nn.Embedding(10, 6), "positions": nn.Embedding(8, 6), "block": block()})
+    assert names(matrices(tied)[0]) == ["block.0.weight", "block.2.weight"]
+    untied = nn.ModuleDict({"head": nn.Linear(6, 10), **tied})  # registered before the blocks
+    assert names(matrices(untied)[0]) == ["block.0.weight", "block.2.weight"]
+    classifier = nn.ModuleDict({**tied, "classes": nn.Linear(6, 3)})
+    assert names(matrices(classifier)[0]) == ["block.0.weight", "block.2.weight"]
+
+
 def test_blocks_are_said_by_layer_by_name_or_by_parameter():
     net = nn.ModuleDict({name: nn.Linear(4, 6) for name in ("a", "b", "c", "d", "e")})
     plain, two, three, _ = matrices(net, blocks={net["a"]: 3, "b": 2, "c.weight": 3})

@@ -55,7 +55,8 @@ def matrices(
     Args:
         model: the model.
         head: the layers whose weights belong to the rest, ``()`` for none; by default the last linear layer that was
-            registered.
+            registered. If that one maps to the width of an embedding, as in a block of a transformer, it is the last
+            one with an output for each row of an embedding: none, where the embedding's weight is the head as well.
         stacks: parameters that are stacks of matrices in their last two axes, such as the weights of experts.
         blocks: how many maps of equal size a layer stacks, by the layer, its name, or the name of a parameter: 3 for a
             layer that gives queries, keys and values, 2 for the gate and the value of SwiGLU, 1 to keep a weight whole.
@@ -80,8 +81,7 @@ def matrices(
         >>> optimizer = npgm.torch.SpectralGD(groups, lr=0.02)
     """
     modules = list(model.modules())
-    linear = [module for module in modules if isinstance(module, nn.Linear)]
-    heads = linear[-1:] if head is None else list(head)
+    heads = _heads(modules) if head is None else list(head)
     named = dict(model.named_parameters())  # each once, however often it is used
     own = {id(parameter) for parameter in named.values()}
     stacked = {id(parameter) for parameter in stacks}
@@ -119,6 +119,16 @@ def matrices(
             groups[kinds.get(id(parameter))].append((name, parameter))
     rest = _REST | others
     return [{"params": of_kind, **(kind.options() if kind else rest)} for kind, of_kind in groups.items() if of_kind]
+
+
+def _heads(modules: list[nn.Module]) -> list[nn.Linear]:
+    """Return the linear layer that is taken for the head; none if the weight of an embedding is, by a function."""
+    linear = [module for module in modules if isinstance(module, nn.Linear)]
+    embeddings = [module for module in modules if isinstance(module, nn.Embedding)]
+    if linear and linear[-1].out_features in {embedding.embedding_dim for embedding in embeddings}:
+        rows = {embedding.num_embeddings for embedding in embeddings}
+        linear = [module for module in linear if module.out_features in rows]
+    return linear[-1:]
 
 
 class _Kind(NamedTuple):
