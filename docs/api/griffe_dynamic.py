@@ -55,7 +55,8 @@ class Dynamic(griffe.Extension):
         if pkg.name != "npgm":
             return
         for optimizer in (NPGM, *NPGM.__subclasses__()):
-            documented = pkg[f"torch.optimizer.{optimizer.__name__}"]
+            module = optimizer.__module__.removeprefix("npgm.")
+            documented = pkg[f"{module}.{optimizer.__name__}"]
             documented.docstring.value = inspect.cleandoc(optimizer.__doc__ or "")
             _add_options(documented["__init__"], optimizer)
         optimizers = pkg["torch"]

@@ -19,7 +19,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import JITFunction, driver
 
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 from npgm.torch.triton import driver as steps
 
 TARGET = GPUTarget("cuda", 80, 32)

@@ -14,7 +14,7 @@ from fused_steps import FUSED, TOLERANCE, TWO, Calls, assert_close, parameters, 
 from npgm import _native
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 from steps import check_step_of_extreme_size
 
 if not _native.available():

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import npgm
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD, fused
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 from steps import check_step_of_extreme_size
 
 pytest.importorskip("triton")

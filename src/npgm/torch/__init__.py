@@ -7,9 +7,10 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("npgm.torch needs PyTorch: pip install 'npgm[torch]'", name="torch") from error
 
+from npgm.torch.methods import IHGD, NGD, SHGD, SNGD, SpectralGD
 from npgm.torch.minimize import minimize
 from npgm.torch.monitor import Monitor
-from npgm.torch.optimizer import IHGD, NGD, NPGM, SHGD, SNGD, SpectralGD
+from npgm.torch.optimizer import NPGM
 from npgm.torch.parameters import matrices
 from npgm.torch.saturation import Saturation
 from npgm.torch.starting import Suggestion, suggest

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeAlias
 from torch import Tensor
 
 from npgm.torch.norms import Norm, ProcessGroups
-from npgm.torch.options import Options, Rule
+from npgm.torch.options import Options
+from npgm.torch.rule import Rule
 
 Moved: TypeAlias = tuple[Tensor, Tensor] | None
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import warnings
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Literal, Unpack, get_type_hints, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -15,9 +14,9 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm._common import validate
 from npgm.references import Reference
-from npgm.torch import checks, fused, norms, options, proximal, running, saturation, sharding
+from npgm.torch import checks, fused, groups, norms, options, proximal, running, saturation, sharding
 from npgm.torch.gather import Gathered, gather
-from npgm.torch.options import AllChoices, Choices, Options, SpectralChoices
+from npgm.torch.options import AllChoices, Options
 from npgm.torch.paths import native
 from npgm.torch.saturation import Saturation
 from npgm.torch.step import Seen, step
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 
 _cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
 """Of a group, the options by which it is known whether others are to be read."""
-
-_TRAINING = {"relative_scale": 0.03, "momentum_order": "before", "adjust": "rms", "nesterov": True}
-"""The options of `SpectralGD` that are not those of `NPGM`."""
 
 
 class NPGM(Optimizer):
@@ -87,7 +83,7 @@ class NPGM(Optimizer):
         if isinstance(reference, Reference):
             _refuse_twice(reference, others)
         given = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay}
-        super().__init__(params, options.checked(options.defaults() | options.stored(reference) | others | given))
+        super().__init__(params, groups.checked(options.defaults() | groups.stored(reference) | others | given))
         if (process_group := sharding.process_group_of_caller(self)) is not None:
             self.process_group = process_group
 
@@ -100,7 +96,7 @@ class NPGM(Optimizer):
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         for group in self.param_groups:
-            group.update(options.upgraded(group))
+            group.update(groups.upgraded(group))
             group.pop("relative", None)
             if group["fused"]:
                 fused.load({parameter.device for parameter in group["params"]})
@@ -112,12 +108,12 @@ class NPGM(Optimizer):
             if (phi := param_group.get("reference")) is not None:
                 if isinstance(phi, Reference):
                     _refuse_twice(phi, param_group)
-                param_group = {**options.stored(phi), **{k: v for k, v in param_group.items() if k != "reference"}}
+                param_group = {**groups.stored(phi), **{k: v for k, v in param_group.items() if k != "reference"}}
                 inherited = inherited | {"kernel_parameters": {}}
             own = inherited | param_group
-            idle = options.without_effect(own)  # is not inherited
+            idle = groups.without_effect(own)  # is not inherited
             inherited = inherited | {name: value for name, value in options.defaults().items() if name in idle}
-            param_group = options.checked(inherited | param_group)
+            param_group = groups.checked(inherited | param_group)
             if isinstance(lr := param_group["lr"], Tensor):
                 validate.nonnegative("lr", lr.item())
             if param_group["differentiable"] != self.defaults["differentiable"]:
@@ -173,7 +169,7 @@ class NPGM(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         grad_scale, found_inf = getattr(self, "grad_scale", None), getattr(self, "found_inf", None)
-        groups, checked = [], True
+        parts, checked = [], True
         for index, (group, read) in enumerate(zip(self.param_groups, self._options(), strict=True)):
             if read is None:
                 checked = False
@@ -182,11 +178,11 @@ class NPGM(Optimizer):
             self._init_group(group, *tensors[:3], *tensors.known)
             taken = native.taken(read, *tensors[:3])
             checked = checked and taken is not None and read.nonfinite != "raise"
-            groups.append((index, read, tensors, taken))
+            parts.append((index, read, tensors, taken))
         if not checked:
             checks.refuse(self, found_inf)
         batches = []
-        for index, read, tensors, taken in groups:
+        for index, read, tensors, taken in parts:
             batches += gather(index, read, *tensors, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
@@ -236,9 +232,9 @@ class NPGM(Optimizer):
         """
         if self.process_group is None:
             return None, set(), set()
-        joint = [group for group in self.param_groups if options.scope_of(group) == "global"]
+        joint = [group for group in self.param_groups if groups.scope_of(group) == "global"]
         lifts = [group["reference"].partition("-")[0] for group in joint]
-        shared = {lift for group, lift in zip(joint, lifts, strict=True) if options.has_norm(group)}
+        shared = {lift for group, lift in zip(joint, lifts, strict=True) if groups.has_norm(group)}
         limited = {lift for group, lift in zip(joint, lifts, strict=True) if group["limit"] is not None}
         asked = shared or limited or any(group["nonfinite"] == "skip" for group in self.param_groups)
         return self.process_group if asked else None, shared, limited
@@ -256,7 +252,7 @@ class NPGM(Optimizer):
         saved: dict[str, Any] = {}
 
         def inspect(optimizer: Optimizer, state_dict: dict[str, Any]) -> dict[str, Any]:
-            groups = []
+            loaded = []
             for i, (group, own) in enumerate(itertools.zip_longest(state_dict["param_groups"], self.param_groups)):
                 if group is None:
                     break  # which torch refuses
@@ -264,16 +260,16 @@ class NPGM(Optimizer):
                     group = own | group  # distributed checkpoints save the options of a group with its parameters
                 if "reference" not in group:
                     raise ValueError("the state is of another optimizer: its parameter groups have no 'reference'")
-                group = options.upgraded(group)
+                group = groups.upgraded(group)
                 group["prox"] = None if own is None else own["prox"]
-                phi = options.described({"kernel_parameters": {}, **group})
-                if own is not None and own["params"] and phi != (mine := options.described(own)):
+                phi = groups.described({"kernel_parameters": {}, **group})
+                if own is not None and own["params"] and phi != (mine := groups.described(own)):
                     warnings.warn(
                         f"group {i} continues with the reference function of the state, {phi}, instead of {mine}",
                         stacklevel=4,
                     )
-                groups.append(group)
-            saved.update(state_dict, param_groups=groups)
+                loaded.append(group)
+            saved.update(state_dict, param_groups=loaded)
             return saved
 
         def restore(optimizer: Optimizer) -> None:
@@ -352,131 +348,12 @@ class NPGM(Optimizer):
                     continue
                 # a copy of what can be changed in place
                 entries = tuple(dict(entry) if isinstance(entry, dict) else entry for entry in entries)
-                checked = Options.of(options.checked(group))
+                checked = Options.of(groups.checked(group))
                 checks.refuse_kinds(self)
                 known[i : i + 1] = [(entries, checked)]
             elif (lr := group["lr"]) is not known[i][1].lr:
                 known[i] = (known[i][0], known[i][1].with_lr(lr))
         return [read for _, read in known]
-
-
-class IHGD(NPGM):
-    """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ).
-
-    Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below.
-        {options}
-    """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "isotropic-cosh", weight_decay, scale=scale, **choices)
-
-
-class SHGD(NPGM):
-    """Separable hyperbolic gradient descent: `NPGM` that takes each entry of the gradient to arsinh(∇f_i/λ).
-
-    Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below.
-        {options}
-    """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "separable-cosh", weight_decay, scale=scale, **choices)
-
-
-class NGD(NPGM):
-    """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖).
-
-    With ``lr_like="sgd"`` it replaces `torch.nn.utils.clip_grad_norm_` and SGD; λ is the threshold.
-
-    Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below.
-        {options}
-    """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "isotropic-log", weight_decay, scale=scale, **choices)
-
-
-class SNGD(NPGM):
-    """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry.
-
-    Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below.
-        {options}
-    """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "separable-log", weight_decay, scale=scale, **choices)
-
-
-class SpectralGD(NPGM):
-    """`NPGM` with the direction U diag(σ_i/√(λ² + σ_i²)) Vᵀ of the singular values and vectors of each gradient.
-
-    The defaults are for training networks, with steps like Muon's for an ``lr`` of AdamW's size. Momentum is 0.95,
-    before the preconditioner and in Nesterov's form (off without momentum). λ is κ = 0.03 times the running root mean
-    square of the singular values, and ``adjust="rms"``. Steps get shorter where the gradient gets smaller than λ.
-    `npgm.torch.matrices` sorts the parameters of a model for it. ``NPGM(..., reference="spectral-sqrt")`` is the method
-    of the paper.
-
-    Args:
-        params: parameters, named parameters or parameter groups. A group may set each of the options below.
-        {options}
-
-    Example:
-        >>> import npgm.torch
-        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
-        >>> optimizer = SpectralGD(npgm.torch.matrices(model), lr=0.02)
-    """
-
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.95,
-        scale: float | Literal["auto"] = "auto",
-        weight_decay: float = 0.0,
-        **choices: Unpack[SpectralChoices],
-    ) -> None:
-        usual: dict[str, Any] = dict(_TRAINING)
-        if momentum == 0:
-            del usual["nesterov"]
-        if scale != "auto":
-            del usual["relative_scale"]
-        given: dict[str, Any] = {**usual, **choices}
-        super().__init__(params, lr, momentum, "spectral-sqrt", weight_decay, scale=scale, **given)
 
 
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
@@ -489,24 +366,3 @@ def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype
     if dtype is None:
         return parameter.dtype
     return dtype.to_complex() if parameter.is_complex() else dtype
-
-
-def _describe(cls: type[NPGM], choices: type, **own_defaults: Any) -> None:
-    """Name the options in the signature, with their defaults, in the place of ``**choices``, and in the docstring."""
-    signature = inspect.signature(cls.__init__)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "choices"]
-    default, hints = options.defaults() | own_defaults, get_type_hints(choices)
-    named = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default[name], annotation=hints[name])
-        for name in default
-        if name in hints
-    ]
-    cls.__init__.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
-    entries = options.documentation(8 * " ", [parameter.name for parameter in (*own, *named)])
-    cls.__doc__ = (cls.__doc__ or "").replace("{options}", entries)
-
-
-_describe(NPGM, AllChoices)
-_describe(SpectralGD, SpectralChoices, **_TRAINING)
-for _class in (IHGD, SHGD, NGD, SNGD):
-    _describe(_class, Choices)

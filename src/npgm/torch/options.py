@@ -1,6 +1,6 @@
 """The options of a parameter group: one table, from which defaults, checks, documentation and steps are made.
 
-A new option is one field of `Options`.
+A new option is one field of `Options`, and one of `Choices` for type checkers.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypedDict
+from typing import Any, Literal, TypedDict
 
 import torch
 from torch import Tensor
@@ -21,52 +21,8 @@ from npgm import _native
 from npgm._common import optimizers, validate
 from npgm.kernels import registry
 from npgm.proximal import Proximable
-from npgm.references import Isotropic, Reference, Separable, Spectral, lifts, reference
-
-
-class Rule(NamedTuple):
-    """What the options of a group make of its steps, as plain values: what operators, C++ and Triton are told."""
-
-    kernel: str
-    """The key of φ's kernel; empty for one that is not npgm's own."""
-    parameters: tuple[float, ...]
-    """Of the kernel, in the order of its fields."""
-    isotropic: bool
-    per_tensor: bool
-    """Whether each tensor has a norm of its own."""
-    before: bool
-    """Whether the momentum averages gradients, before the preconditioner."""
-    scale: float
-    """λ, 1 where a step is told another one."""
-    momentum: float
-    coupled_decay: float
-    decoupled_decay: float
-    maximize: bool
-
-    def arguments(self) -> dict[str, Any]:
-        """Return it as arguments of an operator, those that schedules change as one tensor, which a graph lets vary."""
-        changing = (self.scale, self.momentum, self.coupled_decay, self.decoupled_decay)
-        if torch.compiler.is_compiling():  # products, since a float by itself would be compiled in as a constant
-            one = torch.ones((), dtype=torch.float64, device="cpu")
-            numbers = torch.stack([value * one for value in changing])
-        else:
-            numbers = torch.tensor(changing, dtype=torch.float64, device="cpu")
-        return {
-            "numbers": numbers,
-            "key": self.kernel,
-            "parameters": list(self.parameters),
-            "isotropic": self.isotropic,
-            "per_tensor": self.per_tensor,
-            "before": self.before,
-            "maximize": self.maximize,
-        }
-
-    @staticmethod
-    def of_arguments(numbers: Tensor, key: str, parameters: list[float], **constants: Any) -> Rule:
-        """Return what `arguments` was called on."""
-        scale, momentum, coupled, decoupled = numbers.tolist()
-        decays = {"coupled_decay": coupled, "decoupled_decay": decoupled}
-        return Rule(kernel=key, parameters=tuple(parameters), scale=scale, momentum=momentum, **decays, **constants)
+from npgm.references import Isotropic, Reference, Separable, lifts
+from npgm.torch.rule import Rule
 
 
 def _lr(name: str, value: Any) -> float | Tensor:
@@ -303,7 +259,7 @@ class Options:
         lift, _, key = self.reference.partition("-")
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
-        scope = self.scope or _default_scope(lift)
+        scope = self.scope or default_scope(lift)
         like_sgd = 1.0
         if self.lr_like == "sgd":
             like_sgd = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
@@ -397,83 +353,24 @@ class AllChoices(SpectralChoices, total=False):
     kernel_parameters: dict[str, float]
 
 
-_SPECTRAL = tuple(name for name in SpectralChoices.__annotations__ if name not in Choices.__annotations__)
-_TABLE = [option for option in fields(Options) if option.init]
-NAMES = tuple(option.name for option in _TABLE)
+SPECTRAL = tuple(name for name in SpectralChoices.__annotations__ if name not in Choices.__annotations__)
+TABLE = [option for option in fields(Options) if option.init]
+NAMES = tuple(option.name for option in TABLE)
 
 
 def defaults() -> dict[str, Any]:
     """Return the options that have a default, with it."""
     return {
         option.name: option.default if option.default_factory is MISSING else option.default_factory()
-        for option in _TABLE
+        for option in TABLE
         if option.default is not MISSING or option.default_factory is not MISSING
     }
 
 
 def documentation(indent: str, names: Collection[str]) -> str:
     """Return the lines of some options for the documentation of a class."""
-    entries = (f"{option.name}: {option.metadata['doc']}" for option in _TABLE if option.name in names)
+    entries = (f"{option.name}: {option.metadata['doc']}" for option in TABLE if option.name in names)
     return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
-
-
-def without_effect(group: dict[str, Any]) -> dict[str, str]:
-    """Return the options that have no effect with the others of a group, each with what it is for."""
-    lift, _, _ = group["reference"].partition("-")
-    names = {} if lift == Spectral.lift else dict.fromkeys(_SPECTRAL, "a spectral reference function")
-    if group["scale"] != "auto":
-        names |= dict.fromkeys(("relative_scale", "scale_decay"), "scale='auto'")
-        if lift != Isotropic.lift and group["limit"] is None:
-            names["scope"] = "an isotropic reference function, scale='auto' or a limit"
-    return names
-
-
-def upgraded(group: dict[str, Any]) -> dict[str, Any]:
-    """Return a group that an earlier release may have saved, with the options that there are now."""
-    group = defaults() | group
-    if (ratio := group.pop("relative", None)) is not None:
-        group |= {"scale": "auto", "relative_scale": ratio, "scale_decay": 0.0}
-    return group | {name: defaults()[name] for name in without_effect(group)}
-
-
-def checked(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the group with its options checked and its numbers as plain floats.
-
-    Raises:
-        TypeError, ValueError: if an option is not accepted, or has no effect with the others.
-    """
-    if "relative" in group:
-        raise ValueError("there is no option relative: relative=ρ is scale='auto', relative_scale=ρ, scale_decay=0")
-    group = group | {option.name: option.metadata["check"](option.name, group[option.name]) for option in _TABLE}
-    if group["foreach"] and group["differentiable"]:
-        raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
-    if group["fused"] and group["foreach"]:
-        raise ValueError("`fused` and `foreach` cannot be `True` together.")
-    if group["fused"] and group["differentiable"]:
-        raise ValueError("`fused` does not support `differentiable`.")
-    if group["capturable"] and group["nonfinite"] == "raise":
-        raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
-    phi = checked_reference(group)
-    automatic = group["scale"] == "auto"
-    if group["prox"] is not None:
-        for name in ("capturable", "differentiable"):
-            if group[name]:
-                raise ValueError(f"{name} and prox do not go together")
-    default = defaults()
-    for name, what in without_effect(group | {"reference": phi.name}).items():
-        if (value := group[name]) != default[name]:
-            raise ValueError(
-                f"{name}={value!r} has no effect with {phi.name}, scale={group['scale']!r}: it is for {what}"
-            )
-    if group["nesterov"] and not group["momentum"]:
-        raise ValueError("nesterov needs momentum > 0")
-    if automatic and group["differentiable"]:
-        raise ValueError("scale='auto' and differentiable do not go together")
-    if group["limit"] is not None and group["differentiable"]:
-        raise ValueError("limit and differentiable do not go together")
-    if group["lr_like"] == "sgd":
-        optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
-    return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 
 def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
@@ -484,47 +381,6 @@ def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
     return rows, math.prod(shape) // max(1, rows)
 
 
-def scope_of(group: dict[str, Any]) -> str:
-    """Return the scope of a group, where that says none as well."""
-    return group["scope"] or _default_scope(group["reference"].partition("-")[0])
-
-
-def has_norm(group: dict[str, Any]) -> bool:
-    """Whether the step of a group needs the norm of what φ is given; a limit needs that of the gradients."""
-    return bool(group["reference"].startswith(Isotropic.lift)) or group["scale"] == "auto"
-
-
-def _default_scope(lift: str) -> str:
+def default_scope(lift: str) -> str:
+    """Return what φ sees as one vector where a group does not say it."""
     return "global" if lift == Isotropic.lift else "tensor"
-
-
-def described(group: dict[str, Any]) -> str:
-    """Return φ of a group in words, or raise as `checked_reference` does."""
-    phi = checked_reference(group)
-    return repr(phi) if group["scale"] != "auto" else repr(phi).replace(f"scale={phi.scale}", "scale='auto'")
-
-
-def stored(phi: Reference | str) -> dict[str, Any]:
-    """Return the entries of a parameter group that stand for φ: plain values, safe in a checkpoint."""
-    if isinstance(phi, str):
-        return {"reference": phi}
-    if not isinstance(phi, Reference):
-        raise TypeError(f"reference must be a reference function or the name of one, not {phi!r}")
-    if registry.get(phi.kernel.key) is not type(phi.kernel):
-        raise ValueError(
-            f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register, "
-            f"and call that with {type(phi.kernel).__name__} in a worker that received it from the main program"
-        )
-    parameters = {entry.name: getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)}  # type: ignore[arg-type]
-    return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
-
-
-def checked_reference(group: dict[str, Any]) -> Reference:
-    """Build φ from the entries of a group that stand for it, or raise; with λ = 1 where that follows the gradients."""
-    if not isinstance(group["kernel_parameters"], dict):
-        raise TypeError(f"kernel_parameters must be a dict, not {group['kernel_parameters']!r}")
-    scale = group["scale"]
-    if isinstance(scale, str):
-        validate.choice("scale", scale, ["auto"])
-        scale = 1.0
-    return reference(group["reference"], scale=scale, **group["kernel_parameters"])

@@ -14,7 +14,8 @@ from npgm.proximal.base import Proximable
 from npgm.proximal.joint import is_entrywise, joint_step, step_or_prox
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.torch.batch import Batch
-from npgm.torch.options import Options, checked_reference, has_norm, scope_of
+from npgm.torch.groups import checked_reference, has_norm, scope_of
+from npgm.torch.options import Options
 from npgm.torch.paths.single import as_matrices, of_matrices
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npgm._common import optimizers
 from npgm.torch import norms
-from npgm.torch.options import scope_of
+from npgm.torch.groups import scope_of
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch.optim import Optimizer
 
-from npgm.torch.options import has_norm, scope_of
+from npgm.torch.groups import has_norm, scope_of
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

@@ -17,8 +17,8 @@ from npgm.references import Isotropic
 from npgm.torch import auto_scale, limit, norms, proximal, running, saturation, vectors
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
-from npgm.torch.options import Rule
 from npgm.torch.paths import native
+from npgm.torch.rule import Rule
 from npgm.torch.saturation import Tracked
 from npgm.torch.vectors import Vector
 

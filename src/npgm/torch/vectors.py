@@ -12,7 +12,7 @@ from npgm.references import Isotropic
 from npgm.torch import auto_scale, norms
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

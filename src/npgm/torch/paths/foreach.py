@@ -11,8 +11,8 @@ from torch import Tensor
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
-from npgm.torch.options import Rule
 from npgm.torch.paths.single import cut_off, masked, rate, weight, working
+from npgm.torch.rule import Rule
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:

@@ -19,7 +19,8 @@ from npgm.torch import fused
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.fused import DTYPES, PLAIN
 from npgm.torch.norms import Norm
-from npgm.torch.options import Options, Rule
+from npgm.torch.options import Options
+from npgm.torch.rule import Rule
 
 if TYPE_CHECKING:
     from npgm._native import _core

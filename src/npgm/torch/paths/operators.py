@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 
 _RULE = "*, Tensor numbers, str key, float[] parameters, bool isotropic, bool per_tensor, bool before, bool maximize"
 """See `Rule.arguments`."""

@@ -12,7 +12,8 @@ from npgm._common import optimizers
 from npgm.references import Spectral
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm, divisor, working_dtype
-from npgm.torch.options import Options, Rule
+from npgm.torch.options import Options
+from npgm.torch.rule import Rule
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:

@@ -12,9 +12,10 @@ from torch import Tensor
 from npgm._common import optimizers
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
-from npgm.torch.options import Rule, rows_and_columns
+from npgm.torch.options import rows_and_columns
 from npgm.torch.paths import foreach
 from npgm.torch.paths.single import as_matrices, masked, of_matrices
+from npgm.torch.rule import Rule
 from npgm.torch.spectral import precondition
 
 

@@ -12,7 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from npgm.torch.norms import working_dtype
-from npgm.torch.options import Rule
+from npgm.torch.rule import Rule
 from npgm.torch.triton import loops
 from npgm.torch.triton.preconditioners import PRECONDITIONERS
 
