@@ -112,7 +112,7 @@ def minimize(
     solver = chosen(method, options, box)
     if not solver.smooth and solver.scale_follows:
         raise ValueError(
-            f"npgm.jax.minimize takes no scale='auto' with prox, which {solver.key!r} has by default where scale is 1: "
+            f"npgm.jax.minimize takes no scale='auto' with prox, the default of {solver.key!r} for scale=1; "
             "give another scale, or leave out lr and reference, for 'proximal_lbfgs'"
         )
     if box is not None:

@@ -221,7 +221,10 @@ def broken(base=FromPrimal, **attributes):
         ({"h_prime": lambda self, xp, a: xp.where(a > 0, a - 1, a)}, "h' must increase strictly"),
         ({"h_prime": lambda self, xp, a: a + 1}, r"h'\(0\) must be 0, but is 1"),
         ({"h_prime": lambda self, xp, a: xp.where(a > 1, xp.nan * a, a)}, "h' is not finite"),
-        ({"h_prime": lambda self, xp, a: a.astype(np.float64)}, "shape and dtype of its argument, but made float64"),
+        (
+            {"h_prime": lambda self, xp, a: a.astype(np.float64)},
+            "shape and dtype of its argument, but returned float64",
+        ),
         ({"h_prime": lambda self, xp, a: a[:1]}, "shape and dtype of its argument"),
         (
             {

@@ -143,7 +143,7 @@ def test_initialisation_of_convolutions():
         (lambda: networks.resnet18(0), "classes must be at least 1"),
         (lambda: networks.RNN(hidden=0), "hidden must be at least 1, not 0"),
         (lambda: networks.GPT(layers=0), "layers must be at least 1, not 0"),
-        (lambda: networks.GPT(heads=3), "heads must divide the width 128, and 3 do not"),
+        (lambda: networks.GPT(heads=3), "heads must divide the width 128, but 3 does not"),
         (lambda: networks.resnet18(stem="x"), "unknown stem 'x'; accepted: cifar, imagenet"),
     ],
 )

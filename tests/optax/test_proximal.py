@@ -57,7 +57,7 @@ def test_steps_are_those_of_torch(name, options, prox):
 
 
 def test_what_is_no_function_is_refused():
-    with pytest.raises(TypeError, match=r"prox must hold functions of npgm\.proximal"):
+    with pytest.raises(TypeError, match=r"prox must contain functions of npgm\.proximal"):
         npgm.optax.shgd(0.1, prox=0.1)
     with pytest.raises(ValueError, match="prox needs a scale that is a number, not 'auto'"):
         npgm.optax.shgd(0.1, scale="auto", prox=L1())

@@ -32,7 +32,7 @@ START = np.array([3.0, -4.0])
         (
             {"bounds": [(0.0, 1.0)] * 2, "method": "gd", "lr": 0.1},
             ValueError,
-            r"'gd' takes no bounds; 'proximal_lbfgs' does",
+            r"'gd' takes no bounds; use 'proximal_lbfgs'",
         ),
         ({"bounds": [(0.0, 1.0)], "lr": 0.1}, ValueError, "bounds has 1 pairs, but x0 has 2 entries"),
         ({"lr": None}, TypeError, "lr must be a real number, not None"),
@@ -47,7 +47,7 @@ START = np.array([3.0, -4.0])
         ({"reference": npgm.Cosh()}, TypeError, "reference must be a reference function, such as"),
         ({"callback": 3}, TypeError, "callback must be callable, not 3"),
         ({"jac": "4-point"}, ValueError, "jac must be True, if fun returns"),
-        ({"jac": "2-point", "x0": torch.ones(2)}, ValueError, "takes differences for one start in a NumPy array"),
+        ({"jac": "2-point", "x0": torch.ones(2)}, ValueError, "works only for one start in a NumPy array"),
         ({"fun": lambda x: (x, 0.5 * float(x @ x))}, TypeError, "are f and the gradient swapped"),
         ({"fun": None}, TypeError, "fun must be callable, not None"),
         ({"x0": np.array([1j, 2])}, TypeError, "x0 has dtype complex128"),
@@ -85,7 +85,7 @@ def test_a_method_may_need_lr_and_the_default_does_not():
         npgm.minimize(fun, START, method="npgm")
     assert npgm.minimize(fun, START, history=True).history.method.key == "auto"
     assert npgm.minimize(fun, START, lr=0.5, history=True).history.method.key == "npgm"
-    with pytest.raises(ValueError, match=r"method 'auto' finds its stepsize; for lr=0\.5 take method='npgm'"):
+    with pytest.raises(ValueError, match=r"method 'auto' chooses its stepsize; for lr=0\.5 use method='npgm'"):
         npgm.minimize(fun, START, method="auto", lr=0.5)
 
 
@@ -128,7 +128,7 @@ def test_a_method_that_is_built_already():
         npgm.minimize(fun, START, method=built, maxiter=5).x,
         npgm.minimize(fun, START, lr=0.5, momentum=0.3, maxiter=5).x,
     )
-    with pytest.raises(TypeError, match="takes no option, and 'lr' is given"):
+    with pytest.raises(TypeError, match="has its options already; 'lr' is one too many"):
         npgm.minimize(fun, START, method=built, lr=0.5)
 
 
@@ -330,7 +330,7 @@ def test_a_run_ends_where_rounding_leaves_no_progress(options):
     assert (res.status, res.success) == (Status.ROUNDING, True)
     assert res.nfev < 1000
     assert np.linalg.norm(res.jac) < 1e-2
-    assert "is what rounding leaves" in res.message
+    assert "rounding explains the gradient norm" in res.message
     assert "lr" not in res.message
     everything = npgm.minimize(logistic(np.float32), np.zeros(10, np.float32), tol=0.0, maxiter=500, **options)
     assert everything.nit == 500

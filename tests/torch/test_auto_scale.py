@@ -190,7 +190,7 @@ def test_what_is_not_finite_leaves_the_scale_alone(name, policy, bad, path):
     before, points = states(optimizer), [p.detach().clone() for p in params]
     bad = [[bad, 1.0], [1.0, 1.0, 2.0]]
     if policy == "raise":
-        with pytest.raises(RuntimeError, match="parameter 0 of group 0 holds NaN or infinity"):
+        with pytest.raises(RuntimeError, match="parameter 0 of group 0 contains NaN or infinity"):
             step(optimizer, params, bad)
     else:
         step(optimizer, params, bad)
@@ -315,7 +315,7 @@ def test_a_state_of_a_fixed_scale_is_loaded_with_a_warning():
         ({"scale": "automatic"}, "unknown scale 'automatic'; accepted: auto"),
         ({"scale": "auto", "relative_scale": 0.0}, "relative_scale must be positive and finite, not 0.0"),
         ({"scale": "auto", "scale_decay": 1.0}, r"scale_decay must lie in \[0, 1\), not 1.0"),
-        ({"scale": "auto", "differentiable": True}, "scale='auto' and differentiable do not go together"),
+        ({"scale": "auto", "differentiable": True}, "scale='auto' and differentiable cannot be combined"),
         ({"relative_scale": 0.5}, "relative_scale=0.5 has no effect with isotropic-cosh, scale=1.0"),
         ({"scale": 2.0, "scale_decay": 0.5}, "scale_decay=0.5 has no effect"),
         ({"scope": "tensor", "reference": "separable-log"}, "scope='tensor' has no effect .* isotropic reference"),

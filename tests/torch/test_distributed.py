@@ -91,7 +91,7 @@ def test_nan_in_one_shard_is_seen_by_all_ranks(results):
     assert outcome["propagate"] == ("", False)
     assert outcome["skip"] == ("", True)
     message, unchanged = outcome["raise"]
-    assert "parameter 0 of group 0 holds NaN or infinity" in message
+    assert "parameter 0 of group 0 contains NaN or infinity" in message
     assert unchanged
 
 

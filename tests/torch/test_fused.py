@@ -131,7 +131,10 @@ def test_options_that_it_cannot_meet_are_refused_at_construction(monkeypatch):
     for options, message in [
         ({"foreach": True}, "`fused` and `foreach` cannot be `True` together"),
         ({"differentiable": True}, "`fused` does not support `differentiable`"),
-        ({"reference": npgm.Separable(Mine())}, "has no step for Separable.*, and separable ones of: artanh, cosh, "),
+        (
+            {"reference": npgm.Separable(Mine())},
+            "has no step for Separable.*, and separable φ with the kernels artanh, cosh, ",
+        ),
     ]:
         with pytest.raises(ValueError, match=message):
             NPGM(params, 0.1, fused=True, **options)

@@ -239,7 +239,7 @@ def test_what_is_not_finite():
         (lambda ps: torch.nn.utils.clip_grad_norm_(ps, 1.0, error_if_nonfinite=True), "non-finite"),
         (
             lambda ps: NGD(ps, LR, nonfinite="raise").step(),
-            "the gradient of parameter 0 of group 0 holds NaN or infinity",
+            "the gradient of parameter 0 of group 0 contains NaN or infinity",
         ),
     ]:
         p = torch.zeros(2, requires_grad=True)

@@ -32,7 +32,7 @@ def test_policies_for_gradients_that_are_not_finite(name, foreach, value, first)
         before = snapshot(optimizer)
         params[2].grad[3] = value
         if nonfinite == "raise":
-            with pytest.raises(RuntimeError, match="the gradient of parameter 2 of group 0 holds NaN or infinity"):
+            with pytest.raises(RuntimeError, match="the gradient of parameter 2 of group 0 contains NaN or infinity"):
                 optimizer.step()
             assert_unchanged(optimizer, before)
             continue

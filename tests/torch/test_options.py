@@ -79,7 +79,11 @@ def test_momentum_that_is_switched_on_later_starts_from_zero():
         ({"maximize": 1}, TypeError, "maximize must be a bool, not 1"),
         ({"foreach": "yes"}, TypeError, "foreach must be a bool or None, not 'yes'"),
         ({"capturable": 1}, TypeError, "capturable must be a bool, not 1"),
-        ({"capturable": True, "nonfinite": "raise"}, ValueError, "`capturable` does not go with nonfinite='raise'"),
+        (
+            {"capturable": True, "nonfinite": "raise"},
+            ValueError,
+            "`capturable` cannot be combined with nonfinite='raise'",
+        ),
         (
             {"foreach": True, "differentiable": True},
             ValueError,

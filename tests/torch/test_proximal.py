@@ -195,8 +195,8 @@ def test_a_state_dictionary_holds_values_alone(tmp_path):
     ("options", "error", "message"),
     [
         ({"prox": 0.1}, TypeError, r"prox must be a function of npgm\.proximal such as .*not 0\.1"),
-        ({"prox": L1(1.0), "differentiable": True}, ValueError, "differentiable and prox do not go together"),
-        ({"prox": L1(1.0), "capturable": True}, ValueError, "capturable and prox do not go together"),
+        ({"prox": L1(1.0), "differentiable": True}, ValueError, "differentiable and prox cannot be combined"),
+        ({"prox": L1(1.0), "capturable": True}, ValueError, "capturable and prox cannot be combined"),
         ({"prox": L1(np.ones(7))}, ValueError, r"parameter 0 of group 0 of shape \(3, 4\) .* weight has the shape"),
         ({"prox": Rows(Ball())}, ValueError, r"parameter 1 of group 0 of shape \(5,\) .* two axes"),
         ({"prox": L1(), "reference": "spectral-sqrt"}, ValueError, "parameter 0 of group 0 .* singular values"),

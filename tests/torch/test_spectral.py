@@ -325,7 +325,7 @@ def test_state_is_saved_and_restored_as_plain_values():
     [
         ({"reference": "spectral-sqrt", "fused": True}, "has no step for"),
         ({"reference": "spectral-sqrt", "adjust": "muon"}, "unknown adjust 'muon'; accepted: aspect, rms"),
-        ({"reference": "spectral-sqrt", "relative": 0.1}, "scale='auto', relative_scale=ρ, scale_decay=0"),
+        ({"reference": "spectral-sqrt", "relative": 0.1}, "scale='auto', relative_scale=relative, scale_decay=0"),
         ({"reference": "spectral-sqrt", "nesterov": True}, "nesterov needs momentum"),
         ({"reference": "spectral-sqrt", "matrix_form": "conv"}, "unknown matrix_form 'conv'"),
         ({"reference": "separable-cosh", "adjust": "rms"}, "adjust='rms' has no effect .* a spectral reference"),
@@ -397,7 +397,7 @@ def test_the_linear_layer_of_transformers_gpt2_is_found():
             super().__init__()
             self.weight, self.bias = nn.Parameter(torch.randn(3, 5)), nn.Parameter(torch.zeros(5))
 
-    with pytest.warns(UserWarning, match=r"no matrix was found; 0\.weight are of layers of an unknown kind"):
+    with pytest.warns(UserWarning, match=r"no matrix was found; 0\.weight belong to layers of an unknown kind"):
         matrices(nn.Sequential(Conv1D()))
     Conv1D.__module__ = "transformers.pytorch_utils"
     hidden, others = matrices(nn.Sequential(Conv1D()))
@@ -481,9 +481,9 @@ def test_blocks_that_are_none_are_refused(blocks, message):
 
 def test_what_is_not_in_the_model_is_refused():
     net = Net()
-    with pytest.raises(ValueError, match="head must hold modules of the model"):
+    with pytest.raises(ValueError, match="head must contain modules of the model"):
         matrices(net, head=[nn.Linear(2, 2)])
-    with pytest.raises(ValueError, match="stacks must hold parameters of the model with three axes"):
+    with pytest.raises(ValueError, match="stacks must contain parameters of the model with three axes"):
         matrices(net, stacks=[net.output.weight])
 
 
@@ -527,7 +527,7 @@ def test_nan_follows_the_policy(policy):
     optimizer = SpectralGD(params, lr=0.1, momentum=0.9, nonfinite=policy)
     params[0].grad, params[1].grad = torch.ones(3, 4), torch.full((3, 4), torch.nan)
     if policy == "raise":
-        with pytest.raises(RuntimeError, match="holds NaN or infinity"):
+        with pytest.raises(RuntimeError, match="contains NaN or infinity"):
             optimizer.step()
     else:
         optimizer.step()

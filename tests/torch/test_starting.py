@@ -150,7 +150,7 @@ def test_errors(model, batches, options, message):
 
 
 def test_what_cannot_be_measured(model, batches):
-    with pytest.raises(ValueError, match="batches must hold at least one batch"):
+    with pytest.raises(ValueError, match="batches must contain at least one batch"):
         suggest(model, quadratic, [])
     with pytest.raises(ValueError, match=r"the gradient of 0\.weight is not finite"):
         suggest(model, quadratic, [torch.full((1, 4), math.nan, dtype=torch.float64)])

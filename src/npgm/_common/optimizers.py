@@ -34,10 +34,10 @@ def like_sgd(phi: Reference, scale: Any, momentum: Any, *, follows: bool) -> Any
     """
     if follows:
         raise ValueError(
-            "lr_like='sgd' is for a λ that is a number; with one that follows, lr is in the parameters' units"
+            "lr_like='sgd' needs a number as scale; with scale='auto', lr is in the units of the parameters"
         )
     if not 0.0 < phi.curvature_at_zero < math.inf:
-        raise ValueError(f"lr_like='sgd' needs ∇φ* to be linear at small gradients, which that of {phi!r} is not")
+        raise ValueError(f"lr_like='sgd' needs a φ whose ∇φ* is linear at small gradients, not {phi!r}")
     return scale / (phi.kernel.curvature_at_zero * (1.0 - momentum))
 
 

@@ -304,7 +304,7 @@ def _check_increasing(kernel: Kernel, function: Function, radius: float, name: s
     if value.shape != a.shape or value.dtype != np.float32:
         raise ValueError(
             f"{kernel!r}: {name} must return an array of the shape and dtype of its argument, "
-            f"but made {value.dtype} {value.shape} of float32 {a.shape}"
+            f"but returned {value.dtype} {value.shape} for float32 {a.shape}"
         )
     value = _evaluate(function, a)
     if not abs(_evaluate(function, np.zeros(1))[0]) <= 1e-12:

@@ -168,7 +168,7 @@ def report(
                 spec.preset(preset)  # refuses one that there is not, before anything is looked for
         stores = [experiments.Store.of(spec, output) for spec in specs]
         if not any(store.begun for store in stores):
-            raise FileNotFoundError(f"{output} holds no results of {experiment}; reproduce it first")
+            raise FileNotFoundError(f"{output} has no results of {experiment}; reproduce it first")
         for spec, store in zip(specs, stores, strict=True):
             if store.begun:
                 presets = [done.preset for done in experiments.recorded(spec, store)] if preset is None else [preset]
@@ -189,7 +189,7 @@ def draw_figures(
     def work() -> None:
         files = sorted(folder.rglob(FIGURES))
         if not files:
-            raise FileNotFoundError(f"{folder} holds no {FIGURES}, which a report has beside it")
+            raise FileNotFoundError(f"no report in {folder} has a {FIGURES}")
         for path in files:
             show(experiments.draw_figures(path))
 
@@ -258,7 +258,7 @@ def certify(
         phi = references.reference(name, scale=scale)
         if problem in ESTIMATED:
             if stochastic or lr is not None or method != "npgm" or order == "before":
-                raise ValueError(f"of {problem}, only runs of the method npgm at the estimated γ are certified")
+                raise ValueError(f"for {problem}, only the method npgm at the estimated γ can be certified")
             try:
                 done = certification.certify_paper(problem, phi, momentum=momentum or 0.0, maxiter=maxiter)
             except DataError as error:
@@ -268,7 +268,7 @@ def certify(
             instance = cls(reference=phi) if "reference" in getattr(cls, "__dataclass_fields__", ()) else cls()
             if stochastic:
                 if momentum and order == "after":
-                    raise ValueError("no stochastic theorem is about momentum after the preconditioner; choose before")
+                    raise ValueError("no stochastic theorem is about momentum after it; use --momentum-order before")
                 done = certification.certify_stochastic(
                     instance, phi, lr=lr, momentum=momentum or 0.0, deviation=deviation, maxiter=maxiter, seeds=seeds
                 )

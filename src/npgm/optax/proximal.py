@@ -22,7 +22,7 @@ def proximal_step(
     """Return what takes updates that lead to y to those that lead to argmin g + γ φ((· - y)/γ)."""
     for function in jax.tree.leaves(prox):
         if not isinstance(function, Proximable):
-            raise TypeError(f"prox must hold functions of npgm.proximal such as L1(1e-4), not {function!r}")
+            raise TypeError(f"prox must contain functions of npgm.proximal such as L1(1e-4), not {function!r}")
 
     def init(params: optax.Params) -> optax.OptState:
         del params

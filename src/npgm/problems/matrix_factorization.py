@@ -56,7 +56,7 @@ class MatrixFactorization:
         if self.A.ndim != 2 or 0 in self.A.shape:
             raise ValueError(f"A must be a nonempty matrix, not an array of shape {self.A.shape}")
         if not np.isfinite(entries).all():
-            raise ValueError("A must be finite, but holds NaN or infinity")
+            raise ValueError("A must be finite, but contains NaN or infinity")
         self.rank = validate.count("rank", rank, least=1)
         if rank > min(self.A.shape):
             raise ValueError(f"rank must be at most min{self.A.shape} = {min(self.A.shape)}, not {rank}")

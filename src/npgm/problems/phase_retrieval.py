@@ -34,7 +34,7 @@ class PhaseRetrieval:
         if self.y.shape != self.A.shape[:1]:
             raise ValueError(f"y must have shape {self.A.shape[:1]}, one measurement a row of A, not {self.y.shape}")
         if not (np.isfinite(self.A).all() and np.isfinite(self.y).all()):
-            raise ValueError("A and y must be finite, but hold NaN or infinity")
+            raise ValueError("A and y must be finite, but contain NaN or infinity")
 
     @classmethod
     def random(cls, n: int, m: int, seed: int, *, variance: float = 0.5, noise: float = 4.0) -> PhaseRetrieval:

@@ -46,10 +46,10 @@ class GroupL2(Comparable, Proximable):
     def __post_init__(self) -> None:
         validate.fields(self, weight=nonnegative)
         if not isinstance(self.along, int) or self.along >= 0:
-            raise ValueError(f"along must be a negative integer, which counts axes from the last, not {self.along!r}")
+            raise ValueError(f"along must be a negative integer, which numbers axes from the last, not {self.along!r}")
         if self.groups is None:
             if np.ndim(self.weight) > 0 and -self.along > np.ndim(self.weight) + 1:
-                raise ValueError(f"along={self.along} counts beyond the axes of weight and one more")
+                raise ValueError(f"along={self.along} is beyond the axes of weight plus one")
             return
         if self.along != -1:
             raise ValueError(f"along must not be given with groups, but is {self.along!r}")
@@ -96,7 +96,7 @@ class GroupL2(Comparable, Proximable):
     def _points(self, xp: Namespace, y: Array, axis: Axis) -> tuple[Array, int, Callable[[Array], Array]]:
         points, count, back = axes_last(xp, y, axis)
         if -self.along > count:
-            raise ValueError(f"along={self.along} counts beyond the axes of a point, of which there are {count}")
+            raise ValueError(f"along={self.along} is beyond the {count} axes of a point")
         return points, count, back
 
     def _weight(self, xp: Namespace, points: Array, count: int) -> float | Array:

@@ -30,13 +30,13 @@ class Status(IntEnum):
 
     CONVERGED = 0
     ROUNDING = 4
-    """No progress is possible in the dtype: f no longer falls, and ‖∇f‖ is what rounding leaves."""
+    """No progress is possible in the dtype: f no longer falls, and rounding explains ‖∇f‖."""
     MAXITER = 1
     MAXTIME = 2
     MAXFUN = 7
     DIVERGED = 3
     STUCK = 5
-    """The steps, taken or tried, no longer change the point, whose gradient is larger than what rounding leaves."""
+    """The steps, taken or tried, no longer change the point, and rounding does not explain its gradient."""
     UNBOUNDED = 6
     """f is -∞ at the last point."""
     STOPPED = 99
@@ -271,7 +271,7 @@ class _Loop:
                 messages[i] += f" The points rest: {unfallen}, and the steps are too short to change that."
             if at_start is not None and in_vain[i] and at_start.contradicts[i]:
                 messages[i] += (
-                    " At x0, f does not change along its gradient as the gradient says; compare the two with "
+                    " At x0, f does not change as its gradient predicts; check the gradient with "
                     "scipy.optimize.check_grad."
                 )
             elif here is not None and cycling[i]:
@@ -290,8 +290,8 @@ class _Loop:
                 return f"Converged: the stationarity measure is at most stationarity_tol = {self.stationarity_tol:g}."
             case Status.ROUNDING:
                 return (
-                    f"No progress is possible in {self.iterate.x.dtype}: f no longer falls, and the gradient norm "
-                    f"{self.iterate.grad_norm[run]:.3g} is what rounding leaves; tol = {self.tol:g} is out of reach."
+                    f"No progress is possible in {self.iterate.x.dtype}: f no longer falls, and rounding explains the "
+                    f"gradient norm {self.iterate.grad_norm[run]:.3g}; tol = {self.tol:g} is out of reach."
                 )
             case Status.MAXITER:
                 return f"Maximum number of iterations, {self.k}, was reached."

@@ -144,14 +144,14 @@ def chosen(method: str | Method | None, options: dict[str, Any], box: Box | None
     if box is not None:
         if method not in (None, "proximal_lbfgs", "proximal"):
             key = method.key if isinstance(method, Method) else method
-            raise ValueError(f"method {key!r} takes no bounds; 'proximal_lbfgs' does, the default with bounds")
+            raise ValueError(f"method {key!r} takes no bounds; use 'proximal_lbfgs', the default with bounds")
         if "prox" in options:
             raise ValueError("bounds and prox exclude each other: give bounds, or all of g as prox")
         options = {**options, "prox": box}
     if not isinstance(method, Method):
         return build(method or _default(options), options)
     if options:
-        raise TypeError(f"a method that is built already takes no option, and {min(options)!r} is given")
+        raise TypeError(f"a Method object has its options already; {min(options)!r} is one too many")
     return method
 
 

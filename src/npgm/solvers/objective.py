@@ -47,9 +47,9 @@ class Objective:
         self.scheme = _scheme(jac)
         self.xp, x0 = as_real_array(_floating(_detached(x0)), "x0")
         if self.scheme is not None and (batch or not isinstance(x0, np.ndarray)):
-            raise ValueError(f"jac={jac!r} takes differences for one start in a NumPy array; give the gradient instead")
+            raise ValueError(f"jac={jac!r} works only for one start in a NumPy array; pass the gradient instead")
         if batch and x0.ndim < 1:
-            raise ValueError("x0 must have a first axis that counts the runs, since batch=True")
+            raise ValueError("x0 must have a first axis that numbers the runs, since batch=True")
         if math.prod(x0.shape) == 0:
             raise ValueError(f"x0 must not be empty, but has shape {tuple(x0.shape)}")
         self.fun, self.jac = fun, jac
@@ -59,7 +59,7 @@ class Objective:
         self.runs = self.shape[0] if batch else 1
         self.x0: Array = self.xp.asarray(self.xp.reshape(x0, (self.runs, -1)), copy=True)
         if not bool(self.xp.all(self.xp.isfinite(self.x0))):
-            raise NotFiniteError("x0 must be finite, but holds NaN or infinity")
+            raise NotFiniteError("x0 must be finite, but contains NaN or infinity")
         self.projected = np.zeros(self.runs, dtype=np.bool_)
         """Which starts were outside of the bounds."""
         self.box = box

@@ -58,7 +58,7 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
         raise TypeError("parameters must be tensors, or pairs of a name and a tensor")
     tensors = [tensor for tensor in entries if tensor.requires_grad]
     if not tensors:
-        raise TypeError("parameters must hold a tensor that requires a gradient")
+        raise TypeError("parameters must contain a tensor that requires a gradient")
 
     def flatten(parts: Iterable[Any]) -> Floats:
         flat: Floats = torch.cat([part.detach().reshape(-1).cpu().to(torch.float64) for part in parts]).numpy()

@@ -241,7 +241,7 @@ def _points(points: Any) -> Floats:
     if array.ndim != 2 or 0 in array.shape:
         raise ValueError(f"points must have shape (n,) or (k, n), but have shape {np.shape(points)}")
     if not np.isfinite(array).all():
-        raise ValueError("points must be finite, but hold NaN or infinity")
+        raise ValueError("points must be finite, but contain NaN or infinity")
     return array
 
 

@@ -53,8 +53,8 @@ def _refuse_spread_prox(optimizer: Optimizer) -> None:
     if len(devices) > 1 or (groups and getattr(optimizer, "process_group", None) is not None):
         where = "on several devices" if len(devices) > 1 else "on several processes"
         raise RuntimeError(
-            f"the parameters are {where}, but prox={groups[0]['prox']!r} needs one number of all that an isotropic "
-            "reference function sees; use scope='tensor', a separable reference function, or a prox that is a set"
+            f"the parameters are {where}, but prox={groups[0]['prox']!r} with an isotropic reference function needs "
+            "one number of all of them; use scope='tensor', a separable reference function, or a prox that is a set"
         )
 
 
@@ -128,4 +128,4 @@ def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:
     finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite()
     if not finite.all():  # once, since a wrapper subclass has no `tolist`
         name = next(name for name, is_finite in zip(names, finite, strict=True) if not is_finite)
-        raise RuntimeError(f"the gradient of {name} holds NaN or infinity, and nonfinite='raise'")
+        raise RuntimeError(f"the gradient of {name} contains NaN or infinity, and nonfinite='raise'")

@@ -77,7 +77,7 @@ def require(phi: Reference, parameter: Tensor) -> None:
     if not accepts(phi, device.type):
         known = ", ".join(sorted(KERNELS[device.type]))
         raise ValueError(
-            f"`fused=True` has no step for {phi!r}; it has those of isotropic φ, and separable ones of: {known}"
+            f"`fused=True` has no step for {phi!r}; it takes isotropic φ, and separable φ with the kernels {known}"
         )
 
 

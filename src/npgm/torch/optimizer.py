@@ -89,7 +89,7 @@ class NPGM(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         if self.process_group is not None:  # the copy would take the norm of this process's parameters alone
-            raise RuntimeError("an optimizer with a process_group is not copied or pickled: use its state_dict")
+            raise RuntimeError("an optimizer with a process_group cannot be copied or pickled; use its state_dict")
         state: dict[str, Any] = super().__getstate__()
         return state
 
@@ -359,7 +359,7 @@ class NPGM(Optimizer):
 def _refuse_twice(phi: Reference, given: dict[str, Any]) -> None:
     twice = {"scale", "kernel_parameters"} & given.keys()
     if twice - {"scale"} or (twice and given["scale"] != "auto"):
-        raise ValueError(f"{min(twice)} is given by the reference {phi!r} already")
+        raise ValueError(f"{min(twice)} is already given by the reference {phi!r}")
 
 
 def _momentum_dtype(parameter: Tensor, dtype: torch.dtype | None) -> torch.dtype:

@@ -86,9 +86,9 @@ def matrices(
     own = {id(parameter) for parameter in named.values()}
     stacked = {id(parameter) for parameter in stacks}
     if not {id(module) for module in heads} <= {id(module) for module in modules}:
-        raise ValueError("head must hold modules of the model")
+        raise ValueError("head must contain modules of the model")
     if not stacked <= own or any(parameter.ndim < 3 for parameter in named.values() if id(parameter) in stacked):
-        raise ValueError("stacks must hold parameters of the model with three axes or more")
+        raise ValueError("stacks must contain parameters of the model with three axes or more")
     excluded = {
         id(parameter)
         for module in modules
@@ -104,7 +104,7 @@ def matrices(
     }
     missed = [name for name, p in named.items() if p.ndim > 1 and id(p) not in excluded | kinds.keys() | stacked]
     if missed and not kinds:
-        warnings.warn(f"no matrix was found; {', '.join(missed)} are of layers of an unknown kind", stacklevel=2)
+        warnings.warn(f"no matrix was found; {', '.join(missed)} belong to layers of an unknown kind", stacklevel=2)
     kinds |= {key: _Kind("stack", 1) for key in stacked}
     for key, number in (blocks or {}).items():
         for name, parameter in _said(model, key, kinds):

@@ -37,8 +37,7 @@ def process_group_of_caller(optimizer: Optimizer) -> ProcessGroup | None:
         if module == _BACKWARD:
             who = "an optimizer in the backward pass steps each parameter by itself"
         raise RuntimeError(
-            f"{who}, so that the norm of all of them cannot be known; use scope='tensor' or a "
-            "separable reference function"
+            f"{who}, so the norm of all of them is unknown; use scope='tensor' or a separable reference function"
         )
     for group in optimizer.param_groups:
         if _is_joint(group) and scope_of(group) == "group":

@@ -145,7 +145,7 @@ def _measured(
             for name, buffer in model.named_buffers():
                 buffer.copy_(buffers[name])
     if not norms:
-        raise ValueError("batches must hold at least one batch")
+        raise ValueError("batches must contain at least one batch")
     norm = statistics.median(norms)
     if norm == 0.0:
         raise ValueError("the gradients of the batches are zero")

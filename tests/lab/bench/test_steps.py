@@ -224,7 +224,7 @@ def test_options_that_are_not_accepted(options, message):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is one")
 def test_a_gpu_that_is_not_there():
-    with pytest.raises(ValueError, match=r"device 'cuda' is asked for, and torch .* finds none"):
+    with pytest.raises(ValueError, match=r"device 'cuda' was requested, but torch .* finds none"):
         runner.plan(devices=["cuda"])
 
 
@@ -298,7 +298,7 @@ def test_an_interruption_keeps_what_was_measured(monkeypatch, tmp_path):
     results, output = run(plan, tmp_path)
     assert results.interrupted
     assert [r.case for r in results.layouts] == plan.layouts[:1]
-    assert "interrupted; what was measured until then is kept" in output
+    assert "interrupted; the measurements so far are kept" in output
     assert json.loads((tmp_path / "out" / "bench.json").read_text())["interrupted"] is True
 
 

@@ -37,7 +37,7 @@ def test_bench_prints_and_writes(tiny, tmp_path):
         "--dtypes", "float32", "--threads", 1, "--device", "cpu", *(x for pair in paths.items() for x in pair)
     )  # fmt: skip
     assert "tiny, float32, 1 thread" in printed
-    assert "ratios are as aimed at" in printed
+    assert "ratios meet their aims" in printed
     content = json.loads(paths["--json"].read_text())
     assert [entry["parameters"] for entry in content["layouts"] + content["growth"]] == [17, 1000]
     assert "<svg" in paths["--plot"].read_text()

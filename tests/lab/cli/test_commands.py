@@ -17,7 +17,7 @@ from npgm.lab.data import registry
 
 
 def test_a_report_of_nothing_is_refused_and_makes_no_folder(tmp_path):
-    assert "holds no results of mnist" in commands.refused("report", "mnist", "--output", tmp_path / "typo")
+    assert "has no results of mnist" in commands.refused("report", "mnist", "--output", tmp_path / "typo")
     assert not list(tmp_path.iterdir())
 
 

@@ -69,7 +69,7 @@ def test_the_cache_needs_no_network_and_heals(cache, site_archive, no_network, m
     stored = cache / "movielens-100k.npz"
     for damage in (stored.read_bytes()[:-1000], b"", b"no archive"):
         stored.write_bytes(damage)
-        with pytest.raises(data.DataError, match="could not be had"):
+        with pytest.raises(data.DataError, match="could not be fetched"):
             data.load("movielens-100k")
     data.load("movielens-100k", site_archive.parent)
     data.load("movielens-100k")

@@ -217,7 +217,7 @@ def test_specifications_are_checked():
         dataclasses.replace(small(), settings={"suite": ["third"]})
     with pytest.raises(ValueError, match="starts must be at most 52 for the suite 'tuned-on', not 53"):
         dataclasses.replace(small(), presets={"smoke": ContestPreset(starts=[53], evaluations=9, trial=9)})
-    with pytest.raises(ValueError, match="a contest has the setting suite alone, not rank"):
+    with pytest.raises(ValueError, match="a contest has only the setting suite, not rank"):
         dataclasses.replace(small(), settings={"rank": [3]})
 
 

@@ -130,7 +130,7 @@ def test_workers_need_not_have_what_a_user_registers(tmp_path, address, monkeypa
 @pytest.mark.slow
 def test_what_a_run_raises_is_raised(tmp_path, address):
     experiment = dataclasses.replace(multilayer_perceptron(), dataset="cifar100")
-    with pytest.raises(RuntimeError, match="the data set cifar100 could not be had"):
+    with pytest.raises(RuntimeError, match="the data set cifar100 could not be fetched"):
         experiments.run(experiment, "smoke", tmp_path, engine="dask", scheduler=address)
     with pytest.raises(ValueError, match="device 'cuda:99' cannot be used"):
         experiments.run(multilayer_perceptron(), "smoke", tmp_path, engine="dask", scheduler=address, device="cuda:99")
@@ -176,7 +176,7 @@ def test_other_versions_and_a_missing_package_are_refused(tmp_path, address, mon
         (["--engine", "spark"], "unknown engine 'spark'; accepted: dask, local"),
         (["--engine", "dask"], "engine 'dask' needs the address of a scheduler, such as tcp://host:8786"),
         (["--scheduler", "tcp://127.0.0.1:1"], "scheduler is for engine 'dask', not for 'local'"),
-        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "and neither jobs nor ranks"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1", "--jobs", "2"], "takes neither jobs nor ranks"),
         (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "tcp://127.0.0.1:1"),
         (["--engine", "dask", "--scheduler", "nonsense"], "nonsense"),
         (["--parallel", "x"], "unknown parallel 'x'; accepted: ddp, fsdp"),

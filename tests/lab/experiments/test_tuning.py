@@ -367,7 +367,7 @@ def test_data_that_cannot_be_had(tmp_path, monkeypatch):
     monkeypatch.delenv("NPGM_DATA", raising=False)
     monkeypatch.setattr(data.CIFAR100, "urls", {})
     said = commands.refused("tune", "cifar100", "--preset", "smoke", "--jobs", 1, "--output", tmp_path)
-    assert "cifar100: the data set cifar100 could not be had" in said
+    assert "cifar100: the data set cifar100 could not be fetched" in said
 
 
 def test_a_method_without_a_stepsize(tmp_path):
@@ -388,7 +388,7 @@ def test_methods_for_a_remark_are_tuned_if_they_are_named(tmp_path):
 
 def test_ranks_of_torchrun_are_refused(monkeypatch, tmp_path):
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
-    with pytest.raises(ValueError, match="start it without torchrun"):
+    with pytest.raises(ValueError, match="start it alone"):
         tune(experiments.load("phase-retrieval"), "smoke", tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -29,7 +29,7 @@ D = TypeVar("D", bound="type[Dataset]")
 
 
 class DataError(RuntimeError):
-    """A data set could not be had, or is not the one it should be."""
+    """A data set could not be fetched, or is not the one it should be."""
 
 
 def register(dataset: D) -> D:
@@ -106,7 +106,7 @@ class Dataset(ABC):
             except Exception as error:  # noqa: BLE001  the next source may serve; all failures are reported together
                 tried.append(f"  {name}: {str(error).strip() or type(error).__name__}")
         raise DataError(
-            f"the data set {self.key} could not be had. Tried:\n" + "\n".join(tried) + "\n"
+            f"the data set {self.key} could not be fetched. Tried:\n" + "\n".join(tried) + "\n"
             "Put its files into a folder and set NPGM_DATA to it."
         )
 

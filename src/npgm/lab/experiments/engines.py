@@ -106,7 +106,7 @@ def open_engine(
     """Open the engine that the arguments of `npgm.lab.experiments.run` name.
 
     Raises:
-        ValueError, TypeError: if they are not accepted, or do not go together.
+        ValueError, TypeError: if they are not accepted, or cannot be combined.
         OSError: if the scheduler does not answer.
     """
     validate.choice("engine", name, ("dask", "local"))
@@ -120,7 +120,7 @@ def open_engine(
         if scheduler is None:
             raise ValueError("engine 'dask' needs the address of a scheduler, such as tcp://host:8786")
         if ranks.launched() or jobs != -1:
-            raise ValueError("engine 'dask' has the workers of its cluster, and neither jobs nor ranks of torchrun")
+            raise ValueError("engine 'dask' uses its cluster's workers; it takes neither jobs nor ranks of torchrun")
         with _connected(scheduler, experiment.packages) as client:
             yield Dask(client, device)
         return

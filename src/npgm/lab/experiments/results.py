@@ -75,7 +75,7 @@ class Results:
     @property
     def reason(self) -> str:
         """Why no run is done."""
-        return "the data could not be had" if self.obstacle else "this preset was never run"
+        return "the data could not be fetched" if self.obstacle else "this preset was never run"
 
     def verdicts(self, claim: Claim) -> dict[str, Verdict]:
         """Return the verdict on a claim for each reading of what the paper leaves open, by the words for it."""

@@ -50,7 +50,7 @@ class MethodSpec:
             return self.options
         if "scale" in self.options:  # the method's own way to λ, for which it takes φ by name
             if further := ", ".join(name for name in self.reference if name != "name"):
-                raise ValueError(f"with the option scale, a reference has its name alone, and not {further}")
+                raise ValueError(f"with the option scale, a reference takes only its name, not {further}")
             return {**self.options, "reference": self.reference["name"]}
         phi = {name: value for name, value in self.reference.items() if name != "blocks"}
         built = reference(**phi)

@@ -56,7 +56,7 @@ class GPT(nn.Module):
         for name, size in sizes.items():
             validate.count(name, size, least=1)
         if width % heads:
-            raise ValueError(f"heads must divide the width {width}, and {heads} do not")
+            raise ValueError(f"heads must divide the width {width}, but {heads} does not")
         self.embedding = nn.Embedding(classes, width)
         self.positions = nn.Embedding(length, width)
         self.layers = nn.Sequential(*(Layer(width, heads) for _ in range(layers)))

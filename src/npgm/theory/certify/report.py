@@ -189,7 +189,7 @@ def all_taken(theorem: str, history: History) -> None:
         missed = np.isfinite(history["lr"]) & ~np.asarray(history["taken"], dtype=np.bool_)
         if missed.any():
             k = int(np.argmax(missed))
-            raise AssumptionError(theorem, "f finite on ℝⁿ", f"f or its gradient is not where step {k} led")
+            raise AssumptionError(theorem, "f finite on ℝⁿ", f"f or its gradient is not finite where step {k} led")
 
 
 def smooth(theorem: str, history: History) -> None:
@@ -261,7 +261,7 @@ def from_the_start(theorem: str, history: History, momentum: float) -> None:
     if momentum == 0.0:
         return
     if "momentum" not in history:
-        raise ValueError("history has no 'momentum', which tells whether it begins at the start; run minimize anew")
+        raise ValueError("history has no 'momentum', which tells whether it begins at the start; run minimize again")
     if (found := float(np.max(np.asarray(history["momentum"])[0]))) != 0.0:
         raise AssumptionError(
             theorem, "the history from the start on, m = 0", f"φ(m) = {found:.3g} before its first step"

@@ -76,7 +76,7 @@ def simulate(
     """
     start, seeds = np.array(start, dtype=np.float64), list(seeds)
     if not seeds or len(set(seeds)) < len(seeds):
-        raise ValueError(f"seeds must be at least one, and differ, not {seeds!r}")
+        raise ValueError(f"seeds must be distinct, and at least one, not {seeds!r}")
     phi = on_vectors(reference, start.size)
     method = NPGM(lr, reference=phi, momentum=momentum, momentum_order="before")
     iterations = validate.count("iterations", iterations)
@@ -192,7 +192,7 @@ def growing_batches(
         One certificate, with an entry at K - 1 for each K.
     """
     if not histories:
-        raise ValueError("histories must hold at least one history")
+        raise ValueError("histories must contain at least one history")
     for history in histories:
         check(history)
         if history.method != histories[0].method:

@@ -32,7 +32,7 @@ def precondition(
     """Return ∇φ* of each of many matrices; those of one shape are computed together.
 
     Results are not differentiated, and have the dtypes of their arguments, of which those below float32 are computed in
-    float32. A matrix that holds NaN or infinity becomes NaN.
+    float32. A matrix that contains NaN or infinity becomes NaN.
 
     Args:
         phi: φ, spectral.

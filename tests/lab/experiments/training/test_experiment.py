@@ -151,19 +151,19 @@ def test_missing_data_do_not_keep_others_from_being_run(tmp_path, monkeypatch):
     monkeypatch.setattr(catalogue, "names", lambda: ["cifar100", "phase-retrieval"])
     printed = commands.npgm("reproduce", "all", "--preset", "smoke", "--jobs", 1, "--output", tmp_path, status=2)
     printed = re.sub(r"\s+", " ", printed)
-    assert "cifar100: the data set cifar100 could not be had" in printed
+    assert "cifar100: the data set cifar100 could not be fetched" in printed
     assert printed.rstrip().endswith("not run, for want of data: cifar100")
     report = tmp_path / "cifar100" / "smoke" / "report.md"
     text = report.read_text()
-    assert "**No run is done: the data could not be had.**" in text
+    assert "**No run is done: the data could not be fetched.**" in text
     assert "the folder $NPGM_DATA: not set" in text
     for overview in ("report.md", "index.html"):
-        assert "It was not run, since the data could not be had" in (tmp_path / overview).read_text()
+        assert "It was not run, since the data could not be fetched" in (tmp_path / overview).read_text()
     report.unlink()
     commands.npgm("report", "cifar100", "--preset", "smoke", "--output", tmp_path)
     assert report.read_text() == text
     store = experiments.Store(tmp_path / "cifar100" / "runs")
-    assert "could not be had" in store.obstacle
+    assert "could not be fetched" in store.obstacle
     store.obstacle = None
     assert not list(store.folder.iterdir())
     assert (tmp_path / "phase-retrieval" / "smoke" / "report.md").is_file()
@@ -193,7 +193,7 @@ def test_what_a_user_can_mend_is_one_line(tmp_path, arguments, message):
         ('["unit", "standardised"]', '["unit", "x"]', "unknown preprocessing 'x'; accepted: standardised, unit"),
         ("epochs = 2\n", "epochs = 0\n", "epochs must be at least 1, not 0"),
         ("epochs = 2\n", "maxiter = 3\n", r"presets\.smoke has no key 'maxiter'; accepted: starts, inconclusive, network, stepsize_sweep, epochs, examples"),
-        ('{ lr = 1.0 }\nreference = { ', '{ lr = 1.0, scale = "auto" }\nreference = { scale = 2.0, ', r"methods\[0\]: with the option scale, a reference has its name alone, and not scale"),
+        ('{ lr = 1.0 }\nreference = { ', '{ lr = 1.0, scale = "auto" }\nreference = { scale = 2.0, ', r"methods\[0\]: with the option scale, a reference takes only its name, not scale"),
         ("lr = 0.56", "rate = 0.56", r"methods\[2\]: .*unexpected keyword argument 'rate'"),
         ("lr = 0.56", "lr = -1.0", r"methods\[2\]: Invalid learning rate: -1.0"),
         ('method = "sgd"', 'method = "gd"', r"methods\[2\]: unknown method 'gd'; accepted: adam, adamw, muon, npgm, sgd"),

@@ -47,7 +47,7 @@ def one_rank(monkeypatch):
     ("options", "message"),
     [
         (["--jobs", "2"], "jobs cannot be set under torchrun"),
-        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "and neither jobs nor ranks of torchrun"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "takes neither jobs nor ranks of torchrun"),
         (["--device", "cpu:0"], "device must be a kind of device, such as cpu or cuda, under torchrun, not 'cpu:0'"),
         (["--device", "abacus"], "device 'abacus' cannot be used"),
         (["--parallel", "x"], "unknown parallel 'x'; accepted: ddp, fsdp"),

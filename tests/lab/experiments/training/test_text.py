@@ -194,7 +194,7 @@ def test_errors_of_methods(arguments, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 7}, "steps must be a multiple of every, 3, and 7 are none"),
+        ({"steps": 7}, "steps must be a multiple of every = 3, not 7"),
         ({"schedule": "x"}, "unknown schedule 'x'; accepted: constant, cosine"),
         ({"disturbance": "x"}, "unknown disturbance 'x'; accepted: labels, loss-1e2, loss-1e6, none"),
         ({"length": 0}, "length must be at least 1, not 0"),

@@ -71,7 +71,7 @@ def plan(
     numbers = [*dict.fromkeys(validate.count("threads", n, least=1) for n in threads or (1, 2)[:cores])]
     devices = [*dict.fromkeys(validate.choice("device", device, ("cpu", "cuda")) for device in devices or present)]
     if missing := set(devices) - set(present):
-        raise ValueError(f"device {missing.pop()!r} is asked for, and torch {torch.__version__} finds none")
+        raise ValueError(f"device {missing.pop()!r} was requested, but torch {torch.__version__} finds none")
     rounds = validate.count("rounds", chosen.rounds if rounds is None else rounds, least=1)
     size = validate.positive("size", size)
     others = tuple(name for name in contenders if name not in SPECTRAL and (chosen.compiled or name != COMPILED))
@@ -116,7 +116,7 @@ def run(todo: Plan, json: Path, plot: Path, console: Console | None = None) -> R
     figure.check_path(plot)
     for path in (json, plot):
         if path.is_dir():
-            raise IsADirectoryError(f"{path} is a folder, and a file is to be written there")
+            raise IsADirectoryError(f"{path} is a folder, but must be a file to write")
         make_writable(path.parent)
     done = _measured(todo, console)
     tables.show_end(done, console)
@@ -152,7 +152,7 @@ def _measured(todo: Plan, console: Console) -> Results:
                     tables.show_layout(results[case], console)
     except KeyboardInterrupt:
         interrupted = True
-        console.print("interrupted; what was measured until then is kept")
+        console.print("interrupted; the measurements so far are kept")
     return Results(
         [results[case] for case in todo.layouts if case in results],
         [results[case] for case in todo.growth if case in results],

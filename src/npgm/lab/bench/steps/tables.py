@@ -41,7 +41,7 @@ def show_end(results: Results, console: Console) -> None:
         console.print(f"• {names}: left out, since {reason}", highlight=False, markup=False)
     met = [ratio.met for result in results.layouts for ratio in result.ratios() if ratio.met is not None]
     if met:
-        console.print(f"{sum(met)} of {len(met)} ratios are as aimed at", highlight=False)
+        console.print(f"{sum(met)} of {len(met)} ratios meet their aims", highlight=False)
 
 
 def _table(first: str, *numbers: str) -> Table:

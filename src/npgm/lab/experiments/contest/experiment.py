@@ -68,7 +68,7 @@ class ContestExperiment(Experiment):
 
     def __post_init__(self) -> None:
         if list(self.settings) != ["suite"]:
-            raise ValueError(f"a contest has the setting suite alone, not {', '.join(self.settings)}")
+            raise ValueError(f"a contest has only the setting suite, not {', '.join(self.settings)}")
         for name in self.settings["suite"]:
             validate.choice("suite", name, SUITES)
         super().__post_init__()

@@ -46,7 +46,7 @@ class TextTraining(Training):
         for name in ("length", "steps", "every", "windows"):
             validate.count(name, getattr(self, name), least=1)
         if self.steps % self.every:
-            raise ValueError(f"steps must be a multiple of every, {self.every}, and {self.steps} are none")
+            raise ValueError(f"steps must be a multiple of every = {self.every}, not {self.steps}")
 
     @property
     def rounds(self) -> int:

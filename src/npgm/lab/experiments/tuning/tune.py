@@ -106,7 +106,7 @@ def tune(
         npgm.lab.data.DataError: if the data cannot be had, likewise.
     """
     if ranks.launched():
-        raise ValueError("tuning has no use for the ranks of torchrun: its trials are small; start it without torchrun")
+        raise ValueError("tuning does not use the ranks of torchrun, since its trials are small; start it alone")
     validate.count("trials", trials, least=1)
     runs = experiment.runs(preset, methods or experiment.compared(), seeds)
     groups = [list(group) for _, group in itertools.groupby(runs, key=lambda run: (run.setting, run.method))]

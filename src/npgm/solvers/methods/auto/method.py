@@ -82,7 +82,7 @@ class Auto(Method):
     def __post_init__(self) -> None:
         rule = as_lr(self.lr)
         if not isinstance(rule, EdgeOfStability):
-            raise ValueError(f"method 'auto' finds its stepsize; for lr={self.lr!r} take method='npgm'")
+            raise ValueError(f"method 'auto' chooses its stepsize; for lr={self.lr!r} use method='npgm'")
         reference, scale = chosen_reference(self.reference, self.scale, Isotropic(Cosh()), follows=True)
         memory = self.memory if self.memory is None else validate.count("memory", self.memory, least=1)
         validate.assign(self, lr=rule, reference=reference, scale=scale, memory=memory)
