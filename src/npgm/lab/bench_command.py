@@ -54,16 +54,16 @@ def bench(
     layouts: Annotated[list[str] | None, typer.Option(help=f"{', '.join(SETS)}; repeatable.")] = None,
     dtypes: Annotated[list[str] | None, typer.Option(help=f"{', '.join(DTYPES)}; repeatable.")] = None,
     threads: Annotated[list[int] | None, typer.Option(help="By default 1 and 2; repeatable.")] = None,
-    device: Annotated[list[str] | None, typer.Option(help="By default cpu and, if there, cuda; repeatable.")] = None,
+    device: Annotated[list[str] | None, typer.Option(help="By default cpu, and cuda if present; repeatable.")] = None,
     rounds: Annotated[int | None, typer.Option(help="How often each step is timed.")] = None,
     size: Annotated[float, typer.Option(help="The standard deviation of the gradients' entries.")] = 1.0,
-    growth: Annotated[bool, typer.Option(help="Measure one tensor of growing size besides.")] = True,
+    growth: Annotated[bool, typer.Option(help="Also measure one tensor of growing size.")] = True,
     json: Annotated[Path, typer.Option(help="Where to write all rounds.")] = Path("results/bench/bench.json"),
     plot: Annotated[Path, typer.Option(help="Where to draw the aims and growth.")] = Path("results/bench/bench.svg"),
 ) -> None:
     """Time the optimizers' steps against torch's, gradient clipping and memory itself, as ratios.
 
-    Interrupted, it prints and writes what was measured until then.
+    If interrupted, it prints and writes the measurements so far.
     """
     if listed:
         rows = new_table("name", "what it measures", wrapped=("what it measures",))

@@ -30,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Nonlinearly preconditioned gradient methods: the paper's experiments, certificates, benchmarks and data.",
 )
-data = typer.Typer(no_args_is_help=True, help="The data sets.")
+data = typer.Typer(no_args_is_help=True, help="List and fetch the data sets.")
 app.add_typer(data, name="data")
 app.add_typer(bench_command.app, name="bench")
 
@@ -52,7 +52,7 @@ ExperimentName = Annotated[
 Preset = Annotated[
     str | None,
     typer.Option(
-        help="How much to run: smoke (seconds), cpu (minutes), or paper (its size). "
+        help="How much to run: smoke (seconds), cpu (minutes), or paper (the paper's sizes). "
         "By default cpu, or the only preset of an experiment."
     ),
 ]
@@ -103,7 +103,7 @@ def reproduce(
         str | None, typer.Option(help="How ranks of torchrun train a network: ddp (the default) or fsdp.")
     ] = None,
 ) -> None:
-    """Run an experiment and write its report; runs that are stored already are not repeated.
+    """Run an experiment and write its report; stored runs are not repeated.
 
     "all" skips experiments whose data cannot be fetched, and ends with one page of the verdicts on all claims.
     """
@@ -184,7 +184,7 @@ def report(
 def draw_figures(
     folder: Annotated[Path, typer.Argument(help="A folder of reports.")] = Path("results"),
 ) -> None:
-    """Draw the figures of all reports in a folder anew, from their points that are kept beside them."""
+    """Draw the figures of all reports in a folder again, from the points beside the reports."""
 
     def work() -> None:
         files = sorted(folder.rglob(FIGURES))

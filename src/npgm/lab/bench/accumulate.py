@@ -1,4 +1,4 @@
-"""Steps of ResNet-18 with iHGDm, whose gradients are measured in the step or as they are accumulated.
+"""Training steps of ResNet-18 with iHGDm: gradients are measured in the step, or while they accumulate.
 
 Whole training steps are taken in turn, on images of CIFAR's size, by an optimizer as it is and by one whose gradients a
 hook measures in the backward pass, while they may lie in the caches.

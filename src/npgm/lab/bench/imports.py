@@ -1,4 +1,4 @@
-"""What `import npgm` takes beside `import scipy.optimize`, and what the first use of `npgm.minimize` adds.
+"""The time of `import npgm` and of `import scipy.optimize`, and what the first `npgm.minimize` adds.
 
 Each is a fresh interpreter; the rounds alternate, and the medians of the processor's seconds are compared.
 """

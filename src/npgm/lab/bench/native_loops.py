@@ -1,4 +1,4 @@
-"""The native loops by themselves: in the caches, where they compute, and beyond, where memory counts.
+"""The native loops alone: in the caches, where arithmetic limits them, and beyond, where memory does.
 
 In the caches they are timed in float32 with one thread, in CPU time; beyond them with all threads. A number is the
 least of many repetitions. "sum" is torch's in-place sum, which moves as much as a step without momentum.
