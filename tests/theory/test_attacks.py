@@ -75,7 +75,7 @@ def test_what_chance_explains_does_not_hold():
 @pytest.mark.parametrize("seeds", [[], [0, 0], [0, np.int64(0), 1]])
 def test_seeds_differ(seeds):
     problem = registry["quadratic"]()
-    with pytest.raises(ValueError, match="seeds must be at least one, and differ"):
+    with pytest.raises(ValueError, match="seeds must be distinct, and at least one"):
         certify.simulate(problem, lambda rng, x: problem(x)[1], PHI, problem.start, lr=0.05, iterations=1, seeds=seeds)
 
 

@@ -188,8 +188,8 @@ def test_with_lr_like_sgd_small_gradients_take_the_steps_of_sgd(name, order):
     ("options", "message"),
     [
         ({"lr_like": "adam"}, "unknown lr_like 'adam'; accepted: paper, sgd"),
-        ({"lr_like": "sgd", "scale": "auto"}, "is for a λ that is a number"),
-        ({"lr_like": "sgd", "reference": "isotropic-pow"}, "needs ∇φ\\* to be linear at small gradients"),
+        ({"lr_like": "sgd", "scale": "auto"}, "needs a number as scale"),
+        ({"lr_like": "sgd", "reference": "isotropic-pow"}, "needs a φ whose ∇φ\\* is linear at small gradients"),
     ],
 )
 def test_what_lr_like_does_not_go_with(options, message):

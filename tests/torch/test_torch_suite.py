@@ -294,7 +294,7 @@ def test_deepcopy_copies_all_public_attrs(item):
 def test_a_copy_that_would_lose_its_processes_is_refused():
     optimizer = NPGM([torch.randn(2)], lr=0.1)
     optimizer.process_group = object()
-    with pytest.raises(RuntimeError, match="not copied or pickled"):
+    with pytest.raises(RuntimeError, match="cannot be copied or pickled"):
         copy.deepcopy(optimizer)
 
 
