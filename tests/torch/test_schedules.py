@@ -49,7 +49,7 @@ def test_closure_hooks_and_named_parameters():
 
     optimizer.param_groups[0]["nonfinite"] = "raise"
     model.bias.grad = torch.full((2,), torch.nan)
-    with pytest.raises(RuntimeError, match="the gradient of bias holds NaN"):
+    with pytest.raises(RuntimeError, match="the gradient of bias contains NaN"):
         optimizer.step()
 
 

@@ -37,7 +37,7 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         TypeError, ValueError: if an option is not accepted, or has no effect with the others.
     """
     if "relative" in group:
-        raise ValueError("there is no option relative: relative=ρ is scale='auto', relative_scale=ρ, scale_decay=0")
+        raise ValueError("there is no option relative; write scale='auto', relative_scale=relative, scale_decay=0")
     group = group | {option.name: option.metadata["check"](option.name, group[option.name]) for option in TABLE}
     if group["foreach"] and group["differentiable"]:
         raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
@@ -46,13 +46,13 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["fused"] and group["differentiable"]:
         raise ValueError("`fused` does not support `differentiable`.")
     if group["capturable"] and group["nonfinite"] == "raise":
-        raise ValueError("`capturable` does not go with nonfinite='raise', which waits for the device.")
+        raise ValueError("`capturable` cannot be combined with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
     automatic = group["scale"] == "auto"
     if group["prox"] is not None:
         for name in ("capturable", "differentiable"):
             if group[name]:
-                raise ValueError(f"{name} and prox do not go together")
+                raise ValueError(f"{name} and prox cannot be combined")
     default = defaults()
     for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:
@@ -62,9 +62,9 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["nesterov"] and not group["momentum"]:
         raise ValueError("nesterov needs momentum > 0")
     if automatic and group["differentiable"]:
-        raise ValueError("scale='auto' and differentiable do not go together")
+        raise ValueError("scale='auto' and differentiable cannot be combined")
     if group["limit"] is not None and group["differentiable"]:
-        raise ValueError("limit and differentiable do not go together")
+        raise ValueError("limit and differentiable cannot be combined")
     if group["lr_like"] == "sgd":
         optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
@@ -95,7 +95,7 @@ def stored(phi: Reference | str) -> dict[str, Any]:
     if registry.get(phi.kernel.key) is not type(phi.kernel):
         raise ValueError(
             f"the kernel of {phi!r} is not registered; decorate its class with npgm.kernels.register, "
-            f"and call that with {type(phi.kernel).__name__} in a worker that received it from the main program"
+            f"and call npgm.kernels.register({type(phi.kernel).__name__}) in a worker that received it"
         )
     parameters = {entry.name: getattr(phi.kernel, entry.name) for entry in fields(phi.kernel)}  # type: ignore[arg-type]
     return {"reference": phi.name, "scale": phi.scale, "kernel_parameters": parameters}
