@@ -139,6 +139,26 @@ def test_a_stochastic_history_has_its_head():
     assert "assumes the history from the start on" in report.refused["Theorem A"]
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_variance_reduction_is_that_of_storm(batch):
+    problem, phi = npgm.problems.registry["two-quadratics"](), npgm.reference("isotropic-log", scale=2.0)
+    options = {"lr": 0.3, "momentum": 0.8, "iterations": 12, "seeds": [5, 8], "batch": batch}
+    history = certify.simulate(problem, problem.sample, phi, problem.start, variance_reduction=True, **options)
+    for column, seed in enumerate(options["seeds"]):
+        # a factor for each of the two quadratics in a batch: how often it was drawn
+        draws = np.random.default_rng(seed).integers(2, size=(12, batch))
+        x = last = problem.start
+        m = None
+        for k, drawn in enumerate(draws):
+            assert history["fun"][k, column] == pytest.approx(problem(x)[0], rel=1e-12)
+            here, before = (np.mean([problem.gradients(z)[i] for i in drawn], axis=0) for z in (x, last))
+            m = here if m is None else here + 0.8 * (m - before)
+            last, x = x, x - 0.3 * phi.precondition(m)
+    report = certify.stochastic(history, smoothness=1.5, variance=1.0, minimum=3.0, gradient_lipschitz=3.0)
+    assert report.verdict == "refused"
+    assert "variance reduction" in report.refused["Theorem A'"]
+
+
 def test_theorem_a_prime_is_tight_far_from_a_minimiser():
     phi = npgm.reference("isotropic-huber")
     history = npgm.minimize(

@@ -31,6 +31,7 @@ TINY = {
     "spectral-accuracy": "--ratios 10",
     "steps": "",  # in test_steps.py
     "training": "--rounds 2 --steps 1",
+    "variance-reduction": "--steps 10 --seeds 1",
     "weight-decay": "--seeds 1 --steps 1",
 }
 NATIVE = {"accumulate", "kernel-accuracy", "native-loops"}

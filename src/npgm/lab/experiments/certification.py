@@ -26,6 +26,13 @@ ESTIMATED = ("matrix-factorization", "phase-retrieval")
 
 _SAFETY = 1.5
 
+NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Floats]] = {
+    "normal": lambda rng, shape: rng.standard_normal(shape),
+    "skewed": lambda rng, shape: np.where(rng.random(shape) < 0.9, -1.0 / 3.0, 3.0),
+    "heavy": lambda rng, shape: rng.standard_t(3.0, shape) / 3.0**0.5,
+}
+"""Noise of mean 0 and variance 1, independent in each entry."""
+
 
 @dataclass(frozen=True)
 class Certified:
@@ -60,6 +67,7 @@ def certify_problem(
     momentum: float | None = None,
     momentum_order: str = "after",
     maxiter: int = 200,
+    start: Floats | None = None,
 ) -> Certified:
     """Run a method on a problem from its start, and hold the run to every theorem that applies.
 
@@ -72,17 +80,18 @@ def certify_problem(
         momentum: β.
         momentum_order: ``"after"`` or ``"before"`` the preconditioner.
         maxiter: the number of iterations.
+        start: x⁰; by default that of the problem.
 
     Raises:
         ValueError: if the method has no theorem, or the constants are not known.
     """
     beta = _momentum(method, momentum, phi)
-    start, minimiser = problem.start, problem.minimiser
+    start, minimiser = problem.start if start is None else start, problem.minimiser
     constants = problem.constants(phi, start.size)
     before = validate.choice("momentum_order", momentum_order, ("after", "before")) == "before"
     ell = gradient_lipschitz(problem) if before else None
     if lr is None:
-        lr = _largest(constants, beta) if ell is None else _largest_before(problem, phi, ell, beta, maxiter)
+        lr = _largest(constants, beta) if ell is None else _largest_before(problem, phi, ell, beta, maxiter, start)
     return _run(
         problem,
         phi,
@@ -180,6 +189,8 @@ def certify_stochastic(
     deviation: float = 1.0,
     maxiter: int = 200,
     seeds: int = 20,
+    noise: str = "normal",
+    start: Floats | None = None,
 ) -> Certified:
     """Run the stochastic method on a problem, and hold the mean over the seeds to Theorems 3.1, 3.4 and 3.5.
 
@@ -188,21 +199,23 @@ def certify_stochastic(
 
     Args:
         problem: one whose constants relative to φ are known. A `StochasticProblem` has a stochastic gradient of its
-            own; to the gradient of another one, normal noise is added.
+            own; to the gradient of another one, noise is added.
         phi: φ.
         lr: γ; by default 1/L, and with momentum as in `certify_problem`.
         momentum: β.
-        deviation: σ with E‖g - ∇f‖² = σ², for normal noise.
+        deviation: σ with E‖g - ∇f‖² = σ², for the noise that is added.
         maxiter: the number of iterations.
         seeds: how many runs.
+        noise: one of `NOISES`, normal, skewed or with heavy tails.
+        start: x⁰; by default that of the problem.
     """
-    start = problem.start
+    start, draw = problem.start if start is None else start, NOISES[validate.choice("noise", noise, NOISES)]
     constants = problem.constants(phi, start.size)
     maxiter, deviation = validate.count("maxiter", maxiter, least=1), validate.nonnegative("deviation", deviation)
     ell = gradient_lipschitz(problem) if validate.fraction("momentum", momentum) else None
     if lr is None:
         largest = 1.0 / constants.smoothness
-        lr = largest if ell is None else _largest_before(problem, phi, ell, momentum, maxiter)
+        lr = largest if ell is None else _largest_before(problem, phi, ell, momentum, maxiter, start)
     minimum, common = problem.minimum(start.size), {"smoothness": constants.smoothness}
 
     def runs(gradient: Any, iterations: int) -> Any:
@@ -210,12 +223,12 @@ def certify_stochastic(
             problem, gradient, phi, start, lr=lr, momentum=momentum, iterations=iterations, seeds=range(seeds)
         )
 
-    def normal(batch: int) -> Any:
-        size = deviation / (start.size * batch) ** 0.5
-        return lambda rng, x: problem(x)[1] + size * rng.standard_normal(x.shape)
+    def noisy(batch: int) -> Any:
+        size = deviation / start.size**0.5
+        return lambda rng, x: problem(x)[1] + size * draw(rng, (batch, x.size)).mean(axis=0)
 
     def batched(K: int) -> Any:
-        history = runs(normal(K), K)  # of the mean of K gradients, drawn at once
+        history = runs(noisy(K), K)  # of the mean of K gradients, drawn at once
         return History({**history, "batch": K}, history.method, size=history.size)
 
     if isinstance(problem, StochasticProblem):
@@ -234,7 +247,7 @@ def certify_stochastic(
         )
         return Certified(lr, constants, maxiter, report)
     report = certify.stochastic(
-        runs(normal(1), maxiter),
+        runs(noisy(1), maxiter),
         minimum=minimum,
         exact=True,
         pl=constants.pl,
@@ -298,12 +311,11 @@ def gradient_lipschitz(problem: Problem) -> float:
     return constants.smoothness if constants.lipschitz is None else constants.lipschitz
 
 
-def _largest_before(problem: Problem, phi: Reference, ell: float, beta: float, maxiter: int) -> float:
+def _largest_before(problem: Problem, phi: Reference, ell: float, beta: float, maxiter: int, start: Floats) -> float:
     """Return the largest γ of Theorem A; for a φ of bounded domain the one of the least bound of Theorem A'."""
     if phi.radius == np.inf:
         L, b = ell / phi.mu, (beta * ell / (phi.scale * (1.0 - beta))) ** 2 / phi.kernel.mu
         return float(2.0 / (L + (L**2 + 4.0 * b) ** 0.5))  # γL + bγ² = 1
-    start = problem.start
     gap = float(problem(start)[0]) - problem.minimum(start.size)
     drift = ell * phi.euclidean_radius(start.shape) ** 2 * (2.0 * beta / (1.0 - beta) + 0.5)
     return float((gap / (drift * maxiter)) ** 0.5)  # the least of D0/(γK) + γ drift

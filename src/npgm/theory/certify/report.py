@@ -211,6 +211,8 @@ def before_the_map(theorem: str, history: History) -> None:
     known = isinstance(method, NPGM) and isinstance(method.lr, float) and method.scale != "auto"
     if not (known and method.momentum_order == "before"):  # type: ignore[attr-defined]
         raise AssumptionError(theorem, "momentum before the preconditioner", f"the run is one of {method!r}")
+    if history.get("variance_reduction"):
+        raise AssumptionError(theorem, "m ← β m + (1-β) g", "the momentum is one with variance reduction")
     from_the_start(theorem, history, method.momentum)  # type: ignore[attr-defined]
 
 

@@ -53,6 +53,7 @@ def simulate(
     seeds: Sequence[int],
     batch: int = 1,
     momentum: float = 0.0,
+    variance_reduction: bool = False,
 ) -> History:
     """Run x ← x - γ ∇φ*(m), m ← β m + (1-β) g(x), from ``start`` and m = 0, and record what `stochastic` needs.
 
@@ -66,10 +67,13 @@ def simulate(
         seeds: one run for each; they must differ.
         batch: how many stochastic gradients a step averages.
         momentum: β, before the preconditioner.
+        variance_reduction: whether m ← g(x) + β (m - g(x⁻)), with both gradients of one sample and x⁻ the point before:
+            STORM (Cutkosky and Orabona, 2019). ``gradient`` is called at both with the generator in the same state. No
+            certificate is about such a run with β > 0.
 
     Returns:
         Arrays "fun", "stationarity", "grad_norm", "conjugate", φ*(∇f), and "momentum", φ of the last step over γ, of
-        shape (iterations + 1, seeds), and the number "batch", with the method.
+        shape (iterations + 1, seeds), the number "batch", and "variance_reduction" if asked for, with the method.
 
     Raises:
         ValueError: if there is no seed, or one of them twice; or if φ is spectral and x^0 has several entries.
@@ -83,17 +87,30 @@ def simulate(
     batch = validate.count("batch", batch, least=1)
     names = ("fun", "stationarity", "grad_norm", "conjugate", "momentum")
     records = np.empty((len(names), iterations + 1, len(seeds)))
+
+    def mean_gradient(rng: np.random.Generator, x: Floats) -> Any:
+        return sum(gradient(rng, x) for _ in range(batch)) / batch
+
     for column, seed in enumerate(seeds):
         rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)
+        last = x
         for k in range(iterations + 1):
             value, full = function(x)
             measures = phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full), phi.stationarity(m)
             records[:, k, column] = value, *measures
             if k < iterations:
-                mean = sum(gradient(rng, x) for _ in range(batch)) / batch
-                m = method.momentum * m + (1.0 - method.momentum) * mean
-                x = x - method.lr * phi.precondition(m)
-    return History(dict(zip(names, records, strict=True)) | {"batch": batch}, method, size=start.size)
+                state = rng.bit_generator.state
+                mean = mean_gradient(rng, x)
+                if not variance_reduction:
+                    m = method.momentum * m + (1.0 - method.momentum) * mean
+                elif k == 0:
+                    m = mean
+                else:
+                    rng.bit_generator.state = state  # the sample of the last draw anew
+                    m = mean + method.momentum * (m - mean_gradient(rng, last))
+                last, x = x, x - method.lr * phi.precondition(m)
+    how = {"batch": batch} | ({"variance_reduction": True} if variance_reduction else {})
+    return History(dict(zip(names, records, strict=True)) | how, method, size=start.size)
 
 
 def stochastic(
