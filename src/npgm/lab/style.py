@@ -55,6 +55,7 @@ _ALSO = {
     "NGDm, before": "NGDm", "NGDm, after": "iHGDm, auto",
     "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
     "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",
+    "ZClip + AdamW": "Adam", "AdaGC + AdamW": "Nesterov, tuned", "AutoClip + AdamW": "Muon",
 }  # fmt: skip
 METHODS = {
     label: Style(color, dashes)

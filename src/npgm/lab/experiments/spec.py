@@ -66,8 +66,8 @@ class MethodSpec:
     def radius(self) -> float | None:
         """The norm from which gradients are large: λ, absolute or relative, or the radius of clipping; None without."""
         name = self._radius_option
-        radius: float | None = (self.reference or {}).get("scale", 1.0) if name is None else self.options.get(name)
-        return radius
+        radius = (self.reference or {}).get("scale", 1.0) if name is None else self.options.get(name)
+        return None if isinstance(radius, str) else radius  # a rule of clipping finds it by itself
 
     def at_radius(self, radius: float) -> MethodSpec:
         """Return the method with another λ or radius of clipping."""

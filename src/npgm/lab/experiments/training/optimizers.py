@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from npgm._common import validate
+from npgm.lab.experiments.training import clipping
 from npgm.torch import NPGM, SpectralGD
 
 
@@ -50,9 +50,10 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
         name: a name of `registry`.
         parameters: by their names in the network.
         arguments: what the optimizer takes, but ``blocks`` by the names of layers, and two of every optimizer.
-            ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network. ``rest``
-            is the ``method`` and the arguments of a second optimizer, for all parameters but the hidden matrices, to
-            which the first one is left then; its ``lr`` is that of the first by default.
+            ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network, or a name
+            of `npgm.lab.experiments.training.clipping.RULES`. ``rest`` is the ``method`` and the arguments of a second
+            optimizer, for all parameters but the hidden matrices, to which the first one is left then; its ``lr`` is
+            that of the first by default.
 
     Raises:
         TypeError, ValueError: if the name or an option is not accepted.
@@ -70,8 +71,7 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
         shared = {"lr": arguments["lr"]} if "lr" in arguments else {}
         built += build(rest["method"], others, {key: v for key, v in {**shared, **rest}.items() if key != "method"})
     if clip is not None:
-        radius = validate.positive("clip", clip)
-        built[0].register_step_pre_hook(partial(_clip, list(parameters.values()), radius))
+        clipping.clip(built[0], list(parameters.values()), clip)
     return built
 
 
@@ -83,7 +83,8 @@ def update(name: str, arguments: Mapping[str, Any]) -> str:
     if arguments.get("momentum_order") == "before":
         formula = "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
     if "clip" in arguments:
-        formula = f"g ← min(1, c/‖g‖) g; {formula}"
+        cut = clipping.FORMULAS.get(arguments["clip"], "g ← min(1, c/‖g‖) g")
+        formula = f"{cut}; {formula}"
     if "rest" in arguments:
         formula += f"; all but the hidden matrices: {registry[arguments['rest']['method']].update}"
     return formula
@@ -102,7 +103,3 @@ def _by_blocks(parameters: Mapping[str, Tensor], blocks: Mapping[str, int]) -> l
     for layer, parameter in zip(layers, parameters.values(), strict=True):
         groups.setdefault(blocks.get(layer, 1), []).append(parameter)
     return [{"params": members, "blocks": number} for number, members in groups.items()]
-
-
-def _clip(parameters: list[Tensor], radius: float, *_: Any) -> None:
-    torch.nn.utils.clip_grad_norm_(parameters, radius)
