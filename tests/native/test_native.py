@@ -320,18 +320,21 @@ def test_several_groups_are_stepped_in_one_call_as_one_by_one():
     phi = npgm.Isotropic(npgm.Cosh(), scale=2.0)
     isotropic, separable = rule("cosh", scale=2.0, isotropic=True)[0], rule("log", scale=2.0)[0]
     xs = [x.copy() for x in start]
-    parts = [(tensors([x], [g]), made, 0.1, 0, False) for x, g, made in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
+    parts = [(tensors([x], [g]), made, 0.1, 0, False, True) for x, g, made in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
     joined = np.concatenate(gs[:2])
-    assert core.step(parts, threads=2) == pytest.approx(np.linalg.norm(joined), rel=1e-14)
-    want = np.split(phi.precondition(joined), [5])
-    for x, before, u in zip(xs, start, [*want, npgm.Separable(npgm.Log(), scale=2.0).precondition(gs[2])], strict=True):
+    norm, lengths = core.step(parts, threads=2)
+    assert norm == pytest.approx(np.linalg.norm(joined), rel=1e-14)
+    want = [*np.split(phi.precondition(joined), [5]), npgm.Separable(npgm.Log(), scale=2.0).precondition(gs[2])]
+    for x, before, g, u, own in zip(xs, start, gs, want, lengths, strict=True):
         np.testing.assert_allclose(x, before - 0.1 * u, rtol=1e-13, atol=1e-15)
+        np.testing.assert_allclose(own, [np.linalg.norm(g), np.linalg.norm(u)], rtol=1e-13)
     gs[1][7] = np.nan
     before = [x.copy() for x in xs]
-    core.step([(*part[:4], True) for part in parts], threads=1)
+    norm, lengths = core.step([(*part[:4], True, True) for part in parts], threads=1)
+    assert np.isnan([norm, *np.ravel(lengths)]).all()
     for x, y in zip(xs, before, strict=True):
         np.testing.assert_array_equal(x, y)
-    assert core.step(parts[2:], threads=1) is None
+    assert core.step(parts[2:], threads=1)[0] is None
 
 
 @pytest.mark.slow
@@ -361,11 +364,9 @@ def test_what_is_tracked_are_norms_of_what_goes_in_and_out(kernel, dtype, moment
         np.testing.assert_allclose(x.astype(np.float64), y.astype(np.float64), rtol=2 * eps, atol=20 * eps)
 
 
-def test_what_a_step_cannot_track_or_scale_is_refused():
+def test_what_a_step_cannot_scale_is_refused():
     x = np.ones(4)
-    isotropic, (separable, _) = rule(isotropic=True)[0], rule("cosh")
-    with pytest.raises(ValueError, match="known without tracking"):
-        core.move(tensors([x], [x.copy()]), isotropic, factors=[1.0], lr=0.1, threads=1, track=True)
+    separable, _ = rule("cosh")
     for call in (core.measure, lambda *args, **kwargs: core.move(*args, factors=[], lr=0.1, **kwargs)):
         with pytest.raises(ValueError, match="one grad_scale, or one for each tensor"):
             call(tensors([x, x.copy(), x.copy()], 3 * [x + 1]), separable, grad_scales=[1.0, 1.0], threads=1)

@@ -18,6 +18,13 @@
 #define NPGM_NOINLINE [[gnu::noinline]]
 #endif
 
+// Keep a compiler from making two loops of one that depends on a flag.
+#if defined(_MSC_VER)
+#define NPGM_OPAQUE(flag)
+#else
+#define NPGM_OPAQUE(flag) asm("" : "+r"(flag))
+#endif
+
 // Whether a fused multiplication and addition is one instruction, into which fma and fmaf are compiled.
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(_MSC_VER) && (defined(__AVX2__) || defined(_M_ARM64)))
 #define NPGM_FMA 1

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t block_size = 16384;
 // A thread takes so many entries at a time: enough to pay for the way to it, few enough to even out other load.
 constexpr std::size_t chunk_size = 2 * block_size;
-constexpr double largest_finite = std::numeric_limits<double>::max();
+constexpr double largest_finite = std::numeric_limits<double>::max(), nan = std::numeric_limits<double>::quiet_NaN();
 
 std::size_t size_of(Dtype dtype) {
     switch (dtype) {
@@ -180,6 +180,23 @@ Norm joint(std::span<Norm const> norms) {
     return {largest, std::sqrt(squares)};
 }
 
+double of_each(std::span<double const> values, std::size_t tensor) { return values[values.size() == 1 ? 0 : tensor]; }
+
+double length_of(Norm const& norm) { return divisor(norm.largest) * norm.ratio; }
+
+Lengths lengths_of(std::span<Norm const> norms, std::span<double const> factors) {
+    std::vector<Norm> made;
+    for (std::size_t i = 0; i < norms.size(); ++i)
+        made.push_back({divisor(norms[i].largest) * of_each(factors, i), norms[i].ratio});
+    return {length_of(joint(norms)), length_of(joint(made))};
+}
+
+Lengths lengths_of(std::span<Squares const> squares) {
+    Squares sum;
+    for (Squares const& each : squares) sum += each;
+    return {std::sqrt(sum.given), std::sqrt(sum.made)};
+}
+
 // Of which `gradient_factor` is that of each tensor.
 Step step_of(Rule const& rule, double lr) {
     return {rule.sign,
@@ -191,8 +208,6 @@ Step step_of(Rule const& rule, double lr) {
             rule.parameters.data(),
             rule.before};
 }
-
-double of_each(std::span<double const> values, std::size_t tensor) { return values[values.size() == 1 ? 0 : tensor]; }
 
 void check_scales(std::span<double const> grad_scales, std::size_t count) {
     if (grad_scales.size() != 1 && grad_scales.size() != count)
@@ -214,7 +229,7 @@ bool overlaps_itself(Tensors const& tensors) {
     return result;
 }
 
-std::vector<Tracked> move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr,
+std::vector<Squares> move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr,
                           std::span<double const> grad_scales, int threads, bool track) {
     check(tensors);
     check_scales(grad_scales, tensors.sizes.size());
@@ -227,31 +242,26 @@ std::vector<Tracked> move(Tensors const& tensors, Rule const& rule, std::span<do
     UpdateKind const kind = rule.isotropic ? UpdateKind::isotropic : *rule.kernel;
     Update* const loop = chosen.load()->update(kind, tensors.dtype, tensors.momentum_dtype);
     if (loop == nullptr) throw std::invalid_argument("there is no fused step for these dtypes");
-    if (track && rule.isotropic) throw std::invalid_argument("what an isotropic step does is known without tracking it");
     Step const step = step_of(rule, lr);
     if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
-    std::vector<double> squares(track ? 2 * blocks.size() : 0);
+    std::vector<Squares> parts(blocks.size());
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
         double const factor = factors.empty() ? step.scale : of_each(factors, tensor);
         Step own = step;
         own.gradient_factor /= of_each(grad_scales, tensor);
         if (!rule.isotropic) own.scale = factor;
-        if (track) own.squares = &squares[2 * i];
-        loop(at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
-             tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size, own,
-             factor);
+        own.tracks = track;
+        parts[i] = loop(
+            at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
+            tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size, own,
+            factor);
     });
-    std::vector<Tracked> result(track ? count : 0);
-    for (std::size_t i = 0; i < squares.size(); i += 2) {
-        Tracked& sum = result[blocks[i / 2].tensor];
-        sum.given += squares[i];
-        sum.made += squares[i + 1];
-    }
-    for (Tracked& each : result) each = {std::sqrt(each.given), std::sqrt(each.made)};
-    return result;
+    std::vector<Squares> sums(count);
+    for (std::size_t i = 0; i < blocks.size(); ++i) sums[blocks[i].tensor] += parts[i];
+    return sums;
 }
 
 std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, std::span<double const> grad_scales, int threads) {
@@ -282,7 +292,7 @@ std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, std::span<do
     return result;
 }
 
-std::optional<double> step(std::span<Part const> parts, double grad_scale, int threads) {
+Stepped step(std::span<Part const> parts, double grad_scale, int threads) {
     std::span<double const> const grad_scales(&grad_scale, 1);
     std::vector<std::vector<Norm>> norms(parts.size());
     std::vector<Norm> all, members;
@@ -294,11 +304,8 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
             for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
         if (parts[i].rule->isotropic) all.insert(all.end(), norms[i].begin(), norms[i].end());
     }
-    std::optional<double> result;
-    if (!all.empty()) {
-        Norm const norm = joint(all);
-        result = divisor(norm.largest) * norm.ratio;
-    }
+    Stepped result{std::nullopt, {parts.size(), Lengths{nan, nan}}};
+    if (!all.empty()) result.norm = length_of(joint(all));
     if (!keep) return result;
     std::vector<double> factors;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -313,7 +320,8 @@ std::optional<double> step(std::span<Part const> parts, double grad_scale, int t
                     members.push_back(norms[j].front());
             factors.push_back(factor_of(rule, joint(members)));
         }
-        move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads);
+        auto const squares = move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads, parts[i].track);
+        result.lengths[i] = rule.isotropic ? lengths_of(norms[i], factors) : lengths_of(squares);
     }
     return result;
 }

@@ -36,17 +36,12 @@ bool has_step(Dtype parameter, Dtype momentum);
 // Whether a tensor shares memory with its own gradient or momentum: then the result would depend on the instructions.
 bool overlaps_itself(Tensors const&);
 
-// ‖y‖ and ‖u‖ of one tensor.
-struct Tracked {
-    double given, made;
-};
-
 // The two halves of a step. `factors` are what an isotropic φ multiplies by, one for all tensors or one for each, or the
 // λ of a separable φ in place of that of its rule; `grad_scales` are what a gradient is divided by, one for all tensors
-// or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track`, of a separable
-// φ, what each tensor had is returned.
+// or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track` a
+// separable φ has the squares of each tensor; all others are 0.
 std::vector<Norm> measure(Tensors const&, Rule const&, std::span<double const> grad_scales, int threads);
-std::vector<Tracked> move(Tensors const&, Rule const&, std::span<double const> factors, double lr,
+std::vector<Squares> move(Tensors const&, Rule const&, std::span<double const> factors, double lr,
                           std::span<double const> grad_scales, int threads, bool track = false);
 
 // Both halves for several groups, whose rules have known kernels. Groups with the same `vector` have one norm.
@@ -56,9 +51,17 @@ struct Part {
     double lr;
     int vector;
     bool skip;  // nothing moves if what this part is given is not finite
+    bool track;
 };
-// The norm of all that isotropic φ are given; none if there is no such φ.
-std::optional<double> step(std::span<Part const>, double grad_scale, int threads);
+// ‖y‖ and ‖u‖ of a part that tracks or is isotropic, NaN if nothing moved.
+struct Lengths {
+    double given, made;
+};
+struct Stepped {
+    std::optional<double> norm;  // of all that isotropic φ are given, if there is such a φ
+    std::vector<Lengths> lengths;
+};
+Stepped step(std::span<Part const>, double grad_scale, int threads);
 
 std::span<Kernel const> kernels();
 // Throws std::invalid_argument if there is no such kernel with so many parameters.

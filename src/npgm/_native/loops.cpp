@@ -14,11 +14,24 @@
 namespace npgm {
 namespace {
 
-// P is the dtype of the parameter and its gradient, M that of the momentum, void without. `range` is that of all
+// Squares are added up in the working precision over so few entries that none of its digits but the last few are lost.
+constexpr std::size_t strip = 512;  // which stays in the first cache for a second reading
+
+// A point that nothing decays may be infinite. Of a choice instead of a mask the compiler would make two loops.
+template <class T>
+NPGM_INLINE Bits<T> all_bits(bool kept) {
+    return kept ? ~Bits<T>{0} : Bits<T>{0};
+}
+template <class T>
+NPGM_INLINE T masked(T point, Bits<T> kept) {
+    return from_bits<T>(to_bits(point) & kept);
+}
+
+// P is the dtype of the parameter, G that of the gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
 // needs is a local one: what is a member of something in memory would be read again in each turn.
-template <class P, class M, bool plain, Range range, class Preconditioner, bool before = false, bool tracks = false>
-NPGM_NOINLINE void walk(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
+template <class P, class G, class M, bool plain, Range range, class Preconditioner, bool tracks = false>
+NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
     using Stored = std::conditional_t<has_momentum, M, P>;
@@ -26,69 +39,84 @@ NPGM_NOINLINE void walk(P* x, P const* gradient, void* momentum_, std::size_t n,
     Preconditioner const preconditioner(step, factor);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
     T const weight = T(step.weight), shrink = T(step.shrink), lr = T(step.lr);
-    bool const decays = step.coupled_decay != 0;
-    [[maybe_unused]] double given = 0.0, made = 0.0;  // squares, of what the preconditioner is given and of what it makes
-    [[maybe_unused]] auto const square = [](T value) NPGM_INLINE_LAMBDA { return double(value) * double(value); };
+    auto const decays = all_bits<T>(step.coupled_decay != 0);
+    [[maybe_unused]] T given = 0, made = 0;
 #pragma omp simd reduction(+ : given, made)
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
-        T const y = plain ? raw : madd(decay, decays ? point : T(0), gradient_factor * raw);
-        T u = y;
-        if constexpr (tracks && !before) given += square(u);
-        if constexpr (!before) u = preconditioner.template direction<range>(u);
-        if constexpr (tracks && !before) made += square(u);
+        T const y = plain ? raw : madd(decay, masked(point, decays), gradient_factor * raw);
+        T u = preconditioner.template direction<range>(y);
+        if constexpr (tracks) {
+            given = madd(y, y, given);
+            made = madd(u, u, made);
+        }
         if constexpr (has_momentum) {
             T const mean = load(momentum[i]);
             u = madd(weight, u - mean, mean);
             momentum[i] = store<Stored>(u);
         }
-        if constexpr (tracks && before) given += square(u);
-        if constexpr (before) u = preconditioner.template direction<range>(u);
-        if constexpr (tracks && before) made += square(u);
         x[i] = store<P>(madd(-lr, u, plain ? point : shrink * point));
     }
-    if constexpr (tracks) {
-        step.squares[0] += given;
-        step.squares[1] += made;
+    return {double(given), double(made)};
+}
+
+// Take y into the momentum, and write that to `means` before it is rounded.
+template <class P, class M>
+NPGM_NOINLINE void average(P const* x, P const* gradient, M* momentum, Working<P>* means, std::size_t n, Step const& step) {
+    using T = Working<P>;
+    T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay), weight = T(step.weight);
+    auto const decays = all_bits<T>(step.coupled_decay != 0);
+#pragma omp simd
+    for (std::size_t i = 0; i < n; ++i) {
+        T const y = madd(decay, masked(load(x[i]), decays), gradient_factor * load(gradient[i]));
+        T const mean = load(momentum[i]);
+        means[i] = madd(weight, y - mean, mean);
+        momentum[i] = store<M>(means[i]);
     }
 }
 
-template <class P, bool plain, class Preconditioner>
-NPGM_NOINLINE Range range_of(P const* x, P const* gradient, std::size_t n, Step const& step) {
+template <class P, class G, bool plain, class Preconditioner>
+NPGM_NOINLINE Range range_of(P const* x, G const* gradient, std::size_t n, Step const& step) {
     using T = Working<P>;
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
-    bool const decays = step.coupled_decay != 0;
+    auto const decays = all_bits<T>(step.coupled_decay != 0);
     // numbers that are not negative are ordered as their bits are, of which a maximum is vectorised everywhere
     std::int32_t largest = 0;
     for (std::size_t i = 0; i < n; ++i) {
         T const raw = load(gradient[i]);
-        T const y = plain ? raw : madd(decay, decays ? load(x[i]) : T(0), gradient_factor * raw);
+        T const y = plain ? raw : madd(decay, masked(load(x[i]), decays), gradient_factor * raw);
         auto const bits = static_cast<std::int32_t>(to_bits(absolute(y)));
         largest = bits > largest ? bits : largest;
     }
     return Preconditioner(step, 0.0).range(from_bits<T>(static_cast<Bits<T>>(largest)));
 }
 
-template <class P, class M, bool plain, class Preconditioner>
-void walk_by_ranges(P* x, P const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
-    constexpr std::size_t strip = 512;  // stays in the first cache for the second reading
+// Call `move` for each strip, and return the sum of what it returns.
+template <class M, class P, class G, class Move>
+Squares for_strips(P* x, G const* gradient, void* momentum, std::size_t n, Move const& move) {
     constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
+    Squares squares;
     for (std::size_t i = 0; i < n; i += strip) {
-        std::size_t const size = n - i < strip ? n - i : strip;
         void* const part = momentum ? static_cast<char*>(momentum) + i * bytes : nullptr;
-        switch (range_of<P, plain, Preconditioner>(x + i, gradient + i, size, step)) {
-            case Range::near:
-                walk<P, M, plain, Range::near, Preconditioner>(x + i, gradient + i, part, size, step, factor);
-                break;
-            case Range::moderate:
-                walk<P, M, plain, Range::moderate, Preconditioner>(x + i, gradient + i, part, size, step, factor);
-                break;
-            case Range::any:
-                walk<P, M, false, Range::any, Preconditioner>(x + i, gradient + i, part, size, step, factor);
-                break;
-        }
+        squares += move(x + i, gradient + i, part, n - i < strip ? n - i : strip);
     }
+    return squares;
+}
+
+// As `walk`, by the ranges of strips.
+template <class P, class G, class M, bool plain, class Preconditioner>
+Squares walk_by_ranges(P* x, G const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
+    return for_strips<M>(x, gradient, momentum, n, [&](P* x, G const* gradient, void* momentum, std::size_t n) {
+        switch (range_of<P, G, plain, Preconditioner>(x, gradient, n, step)) {
+            case Range::near:
+                return walk<P, G, M, plain, Range::near, Preconditioner>(x, gradient, momentum, n, step, factor);
+            case Range::moderate:
+                return walk<P, G, M, plain, Range::moderate, Preconditioner>(x, gradient, momentum, n, step, factor);
+            case Range::any: break;
+        }
+        return walk<P, G, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
+    });
 }
 
 #if NPGM_REGISTERS
@@ -126,21 +154,24 @@ struct InRegisters<P, Separable<float, Kernel>, S> {
 };
 
 // As `walk`, by several registers at a time.
-template <class P, class M, bool plain, class Directions, bool tracks = false>
-NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std::size_t n, Step const& step,
-                                  double factor) {
+template <class P, class G, class M, bool plain, class Directions>
+NPGM_NOINLINE Squares walk_registers(P* x, G const* gradient, void* momentum_, std::size_t n, Step const& step,
+                                     double factor) {
     constexpr bool has_momentum = !std::is_void_v<M>;
+    constexpr bool is_separable = requires(Directions directions, Unrolled& y) { directions.replace_near(y); };
     using Stored = std::conditional_t<has_momentum, M, P>;
     auto* const momentum = static_cast<Stored*>(momentum_);
     Directions const directions(step, factor);
     Vector const gradient_factor = filled(float(step.gradient_factor));
     Vector const decay = filled(float(step.coupled_decay)), weight = filled(float(step.weight));
     Vector const shrink = filled(float(step.shrink)), minus_lr = filled(float(-step.lr));
-    bool const decays = step.coupled_decay != 0;
+    Vector const decays = filled(from_bits<float>(all_bits<float>(step.coupled_decay != 0)));
+    Squares squares;
     [[maybe_unused]] Vector given = filled(0.0f), made = filled(0.0f);  // as in `walk`
+    [[maybe_unused]] bool tracks = step.tracks;
 
     constexpr int groups = unrolled * lanes / width<P>, each = unrolled / groups;
-    constexpr std::size_t size = unrolled * lanes, strip = 512;
+    constexpr std::size_t size = unrolled * lanes;
     // Move the entries from i on, up to `stop` or to the first that `replace` refuses, and return where that is.
     auto const move = [&](std::size_t i, std::size_t stop, auto const& replace) NPGM_INLINE_LAMBDA {
         for (; i < stop; i += size) {
@@ -153,19 +184,22 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
                     for (int k = 0; k < each; ++k) {
                         Vector& y = u[group * each + k];
                         y = times(gradient_factor, y);
-                        y = madd(decay, decays ? points.of[k] : filled(0.0f), y);
+                        y = madd(decay, masked(points.of[k], decays), y);
                     }
                 }
             }
-            [[maybe_unused]] Vector const given_before = given;
-            if constexpr (tracks)
-                for (Vector const& y : u) given = madd(y, y, given);
-            if (!replace(u)) {
-                given = given_before;
-                break;
+            [[maybe_unused]] Vector next_given = given;
+            if constexpr (is_separable) {
+                NPGM_OPAQUE(tracks);
+                if (tracks)
+                    for (Vector const& y : u) next_given = madd(y, y, next_given);
             }
-            if constexpr (tracks)
-                for (Vector const& v : u) made = madd(v, v, made);
+            if (!replace(u)) break;
+            if constexpr (is_separable)
+                if (tracks) {
+                    given = next_given;
+                    for (Vector const& v : u) made = madd(v, v, made);
+                }
             for (int group = 0; group < groups; ++group) {
                 // read here, as there are not registers enough to keep it
                 auto points = load_registers<P>(x + i + group * width<P>);
@@ -186,85 +220,81 @@ NPGM_NOINLINE void walk_registers(P* x, P const* gradient, void* momentum_, std:
         }
         return i;
     };
-    auto const add_squares = [&]() NPGM_INLINE_LAMBDA {
-        if constexpr (tracks) {
-            step.squares[0] += sum(given);
-            step.squares[1] += sum(made);
-            given = made = filled(0.0f);
-        }
-    };
     auto const any = [&](Unrolled& y) NPGM_INLINE_LAMBDA {
         directions.replace(y);
         return true;
     };
     std::size_t const whole = n - n % size;
-    if constexpr (requires(Unrolled& y) { directions.replace_near(y); }) {
+    if constexpr (is_separable) {
         auto const near = [&](Unrolled& y) NPGM_INLINE_LAMBDA { return directions.replace_near(y); };
         for (std::size_t i = 0; i < whole; i += strip) {
             std::size_t const stop = whole - i < strip ? whole : i + strip;
             move(move(i, stop, near), stop, any);
-            add_squares();
+            if (!tracks) continue;
+            squares += {sum(given), sum(made)};
+            given = made = filled(0.0f);
         }
     } else {
         move(0, whole, any);
-        add_squares();
     }
-    if (whole == n) return;
-    P points[size] = {}, gradients[size] = {};
+    if (whole == n) return squares;
+    P points[size] = {};
+    G gradients[size] = {};
     Stored means[size] = {};
     for (std::size_t k = 0; whole + k < n; ++k) {
         points[k] = x[whole + k];
         gradients[k] = gradient[whole + k];
         if constexpr (has_momentum) means[k] = momentum[whole + k];
     }
-    walk_registers<P, M, plain, Directions, tracks>(points, gradients, means, size, step, factor);
+    squares += walk_registers<P, G, M, plain, Directions>(points, gradients, means, size, step, factor);
     for (std::size_t k = 0; whole + k < n; ++k) {
         x[whole + k] = points[k];
         if constexpr (has_momentum) momentum[whole + k] = means[k];
     }
+    return squares;
 }
 #endif
 
-// As `update`, of a separable φ, with the squares.
-template <class P, class M, class Preconditioner>
-void update_tracked(P* x, P const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
-    if constexpr (!std::is_void_v<M>)
-        if (step.before)
-            return walk<P, M, false, Range::any, Preconditioner, true, true>(x, gradient, momentum, n, step, factor);
-#if NPGM_REGISTERS
-    using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;
-    using Directions = typename InRegisters<P, Preconditioner, Result>::Type;
-    if constexpr (!std::is_void_v<Directions>)
-        if (Directions::takes(step))
-            return walk_registers<P, M, false, Directions, true>(x, gradient, momentum, n, step, factor);
-#endif
-    walk<P, M, false, Range::any, Preconditioner, false, true>(x, gradient, momentum, n, step, factor);
-}
-
-template <class P, class M, class Preconditioner>
-void update(void* x_, void const* gradient_, void* momentum, std::size_t n, Step const& step, double factor) {
-    auto* const x = static_cast<P*>(x_);
-    auto const* const gradient = static_cast<P const*>(gradient_);
-    if constexpr (!std::is_same_v<Preconditioner, Isotropic<Working<P>>>)
-        if (step.squares != nullptr) return update_tracked<P, M, Preconditioner>(x, gradient, momentum, n, step, factor);
-    if constexpr (!std::is_void_v<M>)
-        if (step.before)
-            return walk<P, M, false, Range::any, Preconditioner, true>(x, gradient, momentum, n, step, factor);
+template <class P, class G, class M, class Preconditioner>
+Squares forward(P* x, G const* gradient, void* momentum, std::size_t n, Step const& step, double factor) {
     bool const plain = step.gradient_factor == 1.0 && step.coupled_decay == 0.0 && step.shrink == 1.0;
 #if NPGM_REGISTERS
     using Result = std::conditional_t<std::is_same_v<M, float>, float, P>;  // the digits that are kept
     using Directions = typename InRegisters<P, Preconditioner, Result>::Type;
     if constexpr (!std::is_void_v<Directions>)
         if (Directions::takes(step))
-            return (plain ? walk_registers<P, M, true, Directions> : walk_registers<P, M, false, Directions>)(
+            return (plain ? walk_registers<P, G, M, true, Directions> : walk_registers<P, G, M, false, Directions>)(
                 x, gradient, momentum, n, step, factor);
 #endif
+    if constexpr (Preconditioner::is_separable)
+        if (step.tracks)
+            return for_strips<M>(x, gradient, momentum, n, [&](auto... strip) {
+                return walk<P, G, M, false, Range::any, Preconditioner, true>(strip..., step, factor);
+            });
     if constexpr (!Preconditioner::has_ranges)
-        walk<P, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
+        return walk<P, G, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
     else if (plain)
-        walk_by_ranges<P, M, true, Preconditioner>(x, gradient, momentum, n, step, factor);
+        return walk_by_ranges<P, G, M, true, Preconditioner>(x, gradient, momentum, n, step, factor);
     else
-        walk_by_ranges<P, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
+        return walk_by_ranges<P, G, M, false, Preconditioner>(x, gradient, momentum, n, step, factor);
+}
+
+template <class P, class M, class Preconditioner>
+Squares update(void* x_, void const* gradient_, void* momentum_, std::size_t n, Step const& step, double factor) {
+    auto* const x = static_cast<P*>(x_);
+    auto const* const gradient = static_cast<P const*>(gradient_);
+    if constexpr (!std::is_void_v<M>)
+        if (step.before) {  // then the next momentum takes the place of the gradient
+            Step second = step;
+            second.gradient_factor = 1.0;
+            second.coupled_decay = 0.0;
+            return for_strips<M>(x, gradient, momentum_, n, [&](P* x, P const* gradient, void* momentum, std::size_t n) {
+                Working<P> means[strip];
+                average(x, gradient, static_cast<M*>(momentum), means, n, step);
+                return forward<P, Working<P>, void, Preconditioner>(x, means, nullptr, n, second, factor);
+            });
+        }
+    return forward<P, P, M, Preconditioner>(x, gradient, momentum_, n, step, factor);
 }
 
 // The sums are taken in double precision and in a fixed order: by the place of an entry modulo `lanes`, then over the

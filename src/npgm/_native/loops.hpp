@@ -3,6 +3,8 @@
 
 #include <cstddef>
 
+#include "compiler.hpp"
+
 namespace npgm {
 
 enum class Dtype { float32, float64, bfloat16, float16, none };
@@ -24,7 +26,7 @@ struct Step {
     double gradient_factor, coupled_decay, scale, weight, shrink, lr;
     double const* parameters;  // of the kernel
     bool before = false;       // the preconditioner
-    double* squares = nullptr;  // to which those of y and u of a separable φ are added, if there is such a place
+    bool tracks = false;       // whether squares are asked for
 };
 
 // max|y|, NaN if an entry is, and ‖y‖² = unit² squares, where unit is a power of two; of the next m in place of y where
@@ -33,8 +35,20 @@ struct Moments {
     double largest, unit, squares;
 };
 
-// An isotropic φ has u = factor y. A separable φ does without.
-using Update = void(void* x, void const* gradient, void* momentum, std::size_t n, Step const&, double factor);
+// ‖y‖² and ‖u‖², where y is what the preconditioner is given and u what it makes of that.
+struct Squares {
+    double given = 0.0, made = 0.0;
+};
+
+namespace {
+NPGM_INLINE void operator+=(Squares& sum, Squares const& part) {
+    sum.given += part.given;
+    sum.made += part.made;
+}
+}  // namespace
+
+// An isotropic φ has u = factor y, and no squares. A separable φ does without a factor, and has squares where the step tracks.
+using Update = Squares(void* x, void const* gradient, void* momentum, std::size_t n, Step const&, double factor);
 // With coupled decay, or without, where `x` is not read.
 using Measure = Moments(void const* x, void const* gradient, void const* momentum, std::size_t n, Step const&);
 

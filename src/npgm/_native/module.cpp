@@ -5,6 +5,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <cmath>
 #include <optional>
 #include <stdexcept>
 #include <tuple>
@@ -114,15 +115,16 @@ NB_MODULE(_core, m) {
         "move",
         [](npgm::Tensors const& tensors, npgm::Rule const& rule, std::vector<double> const& factors, double lr,
            std::vector<double> const& grad_scales, int threads, bool track) {
-            std::vector<npgm::Tracked> tracked;
+            std::vector<npgm::Squares> squares;
             {
                 nb::gil_scoped_release const released;
-                tracked = npgm::move(tensors, rule, factors, lr, grad_scales, threads, track);
+                squares = npgm::move(tensors, rule, factors, lr, grad_scales, threads, track);
             }
             nb::list given, made;
-            for (npgm::Tracked const& each : tracked) {
-                given.append(each.given);
-                made.append(each.made);
+            if (!track) squares.clear();
+            for (npgm::Squares const& each : squares) {
+                given.append(std::sqrt(each.given));
+                made.append(std::sqrt(each.made));
             }
             return nb::make_tuple(given, made);
         },
@@ -135,16 +137,18 @@ NB_MODULE(_core, m) {
             std::vector<npgm::Part> taken;
             taken.reserve(parts.size());
             for (nb::handle part : parts) {
-                auto const [tensors, rule, lr, vector, skip] =
-                    nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool>>(part);
-                taken.push_back({tensors, rule, lr, vector, skip});
+                auto const [tensors, rule, lr, vector, skip, track] =
+                    nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool, bool>>(part);
+                taken.push_back({tensors, rule, lr, vector, skip, track});
             }
-            std::optional<double> norm;
+            npgm::Stepped stepped;
             {
                 nb::gil_scoped_release const released;
-                norm = npgm::step(taken, grad_scale, threads);
+                stepped = npgm::step(taken, grad_scale, threads);
             }
-            return norm;
+            nb::list lengths;
+            for (npgm::Lengths const& each : stepped.lengths) lengths.append(nb::make_tuple(each.given, each.made));
+            return nb::make_tuple(stepped.norm, lengths);
         },
         "parts"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
 

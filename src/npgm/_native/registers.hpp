@@ -23,6 +23,7 @@ NPGM_INLINE Vector minus(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
 NPGM_INLINE Vector times(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
 NPGM_INLINE Vector madd(Vector a, Vector b, Vector c) { return _mm512_fmadd_ps(a, b, c); }
 NPGM_INLINE Vector absolute(Vector a) { return _mm512_abs_ps(a); }
+NPGM_INLINE Vector masked(Vector a, Vector kept) { return _mm512_and_ps(a, kept); }
 NPGM_INLINE Integers to_bits(Vector a) { return _mm512_castps_si512(a); }
 NPGM_INLINE Integers shifted_down(Integers a, unsigned digits) { return _mm512_srli_epi32(a, digits); }
 NPGM_INLINE Integers larger(Integers a, Integers b) { return _mm512_max_epi32(a, b); }
@@ -61,6 +62,7 @@ NPGM_INLINE Vector minus(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
 NPGM_INLINE Vector times(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
 NPGM_INLINE Vector madd(Vector a, Vector b, Vector c) { return _mm256_fmadd_ps(a, b, c); }
 NPGM_INLINE Vector absolute(Vector a) { return _mm256_andnot_ps(filled(-0.0f), a); }
+NPGM_INLINE Vector masked(Vector a, Vector kept) { return _mm256_and_ps(a, kept); }
 NPGM_INLINE Integers to_bits(Vector a) { return _mm256_castps_si256(a); }
 NPGM_INLINE Integers shifted_down(Integers a, int digits) { return _mm256_srli_epi32(a, digits); }
 NPGM_INLINE Integers larger(Integers a, Integers b) { return _mm256_max_epi32(a, b); }

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from npgm.references import Reference
 from npgm.torch import norms
 from npgm.torch.batch import Batch, Moved
 from npgm.torch.norms import Norm
@@ -29,19 +29,33 @@ class Saturation(NamedTuple):
     """λ; where each tensor has its own, their root mean square, weighted by ‖u‖²."""
 
 
-@dataclass(frozen=True, eq=False)
-class Tracked:
-    """What a step leaves behind of one batch: norms of the whole batch, or of each tensor."""
+class Tracked(NamedTuple):
+    """What a step leaves behind of one batch, of which nothing is computed before somebody asks."""
 
     group: int
-    curvature: float
-    """h*''(0)."""
-    given: Tensor
-    """‖y‖."""
-    made: Tensor
-    """‖u‖."""
+    phi: Reference
+    lengths: tuple[float, float] | tuple[Tensor, Tensor] | tuple[Norm, Tensor]
+    """‖y‖ and ‖u‖ of the whole batch or of each tensor; of an isotropic φ the former and the factor."""
     scale: float | Tensor
     """λ."""
+    keep: Tensor | None = None
+    """Whether anything was moved, without dimensions."""
+
+    def read(self) -> tuple[Tensor, Tensor]:
+        """Return ‖y‖ and ‖u‖ in the widest dtype, NaN if nothing was moved."""
+        given, made = self.lengths
+        if isinstance(given, float):
+            given, made = torch.tensor([[given], [made]], dtype=torch.float64, device="cpu")
+        elif isinstance(given, Norm):
+            given = _size(given)
+            made = given * made
+        assert isinstance(made, Tensor)
+        pair = (values.detach().to(norms.widest_dtype(values.device)) for values in (given, made))
+        if self.keep is not None:
+            keep = self.keep
+            pair = (torch.where(keep.to(values.device), values, torch.nan) for values in pair)
+        given, made = pair
+        return given, made
 
 
 def tracked(
@@ -62,22 +76,29 @@ def tracked(
         moved: what that function returned.
         keep: whether anything was moved, without dimensions.
     """
-    if torch.compiler.is_compiling():
-        return []
-    chosen = [i for i, batch in enumerate(batches) if batch.options.track]
-    pairs = [_pair(measured[i], factors[i], moved[i]) for i in chosen]
+    chosen = [] if torch.compiler.is_compiling() else [i for i, batch in enumerate(batches) if batch.options.track]
     # an isotropic φ was told the norms of whole tensors already
-    groups = [batches[i].process_groups if moved[i] is not None else () for i in chosen for _ in range(2)]
-    whole = norms.over_shards([_norm(values) for pair in pairs for values in pair], groups)
+    sharded = [i for i in chosen if batches[i].process_groups and moved[i] is not None]
+    parts = [_norm(values) for i in sharded for values in moved[i] or ()]
+    whole = [
+        _size(norm) for norm in norms.over_shards(parts, [batches[i].process_groups for i in sharded for _ in (0, 1)])
+    ]
+    pairs = dict(zip(sharded, zip(whole[::2], whole[1::2], strict=True), strict=True))
     result = []
-    for place, i in enumerate(chosen):
+    for i in chosen:
         phi, scale = batches[i].options.phi, scales[i]
-        given, made = (_size(norm).detach() for norm in whole[2 * place : 2 * place + 2])
-        if keep is not None:
-            given, made = (torch.where(keep.to(values.device), values, torch.nan) for values in (given, made))
-        curvature = phi.kernel.curvature_at_zero
-        result.append(Tracked(batches[i].group, curvature, given, made, phi.scale if scale is None else scale))
+        lengths: Any = pairs.get(i) or moved[i] or (measured[i], factors[i])
+        result.append(Tracked(batches[i].group, phi, lengths, phi.scale if scale is None else scale, keep))
     return result
+
+
+def of_numbers(batches: Sequence[Batch], lengths: Sequence[tuple[float, float]]) -> list[Tracked]:
+    """Return what a step leaves behind that knows ‖y‖ and ‖u‖ of each batch on the host, NaN if nothing was moved."""
+    return [
+        Tracked(batch.group, batch.options.phi, pair, batch.options.phi.scale)
+        for batch, pair in zip(batches, lengths, strict=True)
+        if batch.options.track
+    ]
 
 
 def of_groups(tracked: Iterable[Tracked], count: int) -> list[Saturation | None]:
@@ -88,22 +109,14 @@ def of_groups(tracked: Iterable[Tracked], count: int) -> list[Saturation | None]
     return [_of_group(own) if own else None for own in members]
 
 
-def _pair(measured: Norm | None, factor: Tensor | None, moved: Moved) -> tuple[Tensor, Tensor]:
-    """Return ‖y‖ and ‖u‖ in the widest dtype."""
-    if moved is None:
-        assert measured is not None
-        assert factor is not None
-        given = _size(measured)
-        return given, given * factor
-    given, made = (values.to(norms.widest_dtype(values.device)) for values in moved)
-    return given, made
-
-
 def _of_group(members: list[Tracked]) -> Saturation:
-    given, made = (_total([getattr(one, name) for one in members]) for name in ("given", "made"))
-    product = _total([one.made * one.scale for one in members])
-    value = torch.where(given == 0, torch.zeros_like(given), 1.0 - product / (members[0].curvature * given))
-    largest = torch.stack([torch.as_tensor(one.scale).to(made).amax() for one in members]).amax()
+    pairs = [one.read() for one in members]
+    scales = [torch.as_tensor(one.scale).to(made) for one, (_, made) in zip(members, pairs, strict=True)]
+    given, made = (_total(values) for values in zip(*pairs, strict=True))
+    product = _total([u * scale for (_, u), scale in zip(pairs, scales, strict=True)])
+    curvature = members[0].phi.kernel.curvature_at_zero
+    value = torch.where(given == 0, torch.zeros_like(given), 1.0 - product / (curvature * given))
+    largest = torch.stack([scale.amax() for scale in scales]).amax()
     return Saturation(value, given, made, torch.where(made == 0, largest, product / made))
 
 

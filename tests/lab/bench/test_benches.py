@@ -26,6 +26,7 @@ TINY = {
     "native-loops": "--seconds 0 --size 1000",
     "pinn": "--seeds 1 --evaluations 3",
     "quadratic": "--limit 200",
+    "saturation": "--rounds 2 --seconds 0",
     "solver": "--rounds 2 --sizes 2",
     "sparsity": "--seeds 1 --steps 2",
     "spectral-accuracy": "--ratios 10",

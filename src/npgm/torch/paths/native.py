@@ -65,13 +65,18 @@ def takes(batches: Sequence[Batch]) -> bool:
         options = batch.options
         if batch.native is None or options.rule.kernel not in _KERNELS:
             return False
-        if options.automatic or options.track or options.limit is not None or options.prox is not None:
+        if options.automatic or options.limit is not None or options.prox is not None:
             return False
     return bool(batches)
 
 
-def step(batches: Sequence[Batch]) -> float | None:
-    """Measure, factor and move, as `npgm.torch.step` does it."""
+def step(batches: Sequence[Batch]) -> tuple[float | None, list[tuple[float, float]]]:
+    """Measure, factor and move, as `npgm.torch.step` does it.
+
+    Returns:
+        the norm of all that isotropic φ are given, None if there is no such φ; and ‖y‖ and ‖∇φ*(y)‖ of each batch that
+        is tracked, NaN if nothing was moved.
+    """
     parts, written = [], []
     for batch in batches:
         options = batch.options
@@ -83,16 +88,17 @@ def step(batches: Sequence[Batch]) -> float | None:
                 float(options.lr) * options.multiple,
                 vector,
                 options.nonfinite == "skip",
+                options.track,
             )
         )
         written += batch.parameters
         written += batch.momentum
     torch.autograd.graph.increment_version(written)
     grad_scale = batches[0].grad_scale
-    norm: float | None = _STEP(
+    stepped: tuple[float | None, list[tuple[float, float]]] = _STEP(
         parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads()
     )
-    return norm
+    return stepped
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:
