@@ -1,7 +1,7 @@
 """What `track=True` adds to a step of the optimizers on the CPU: steps with it and without, in turn.
 
-The CPU time of steps of one thread, on gradients of the size of λ: of many small tensors, of what lies in the caches, and
-of what does not.
+The CPU time of steps of one thread, on gradients of the size of λ: of many small tensors, of what lies in the caches,
+and of what does not.
 """
 
 from __future__ import annotations
