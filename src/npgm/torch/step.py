@@ -56,7 +56,8 @@ def step(
     """
     if process_group is None and native.takes(batches) and (found_inf is None or not found_inf.item()):
         norm, lengths = native.step(batches)
-        return Seen(norm, saturation.of_numbers(batches, lengths))
+        asked = any(batch.options.track for batch in batches)
+        return Seen(norm, saturation.of_numbers(batches, lengths) if asked else ())
     for device in {batch.parameters[0].device.type for batch in batches}:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):
