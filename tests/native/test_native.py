@@ -320,9 +320,9 @@ def test_several_groups_are_stepped_in_one_call_as_one_by_one():
     phi = npgm.Isotropic(npgm.Cosh(), scale=2.0)
     isotropic, separable = rule("cosh", scale=2.0, isotropic=True)[0], rule("log", scale=2.0)[0]
     xs = [x.copy() for x in start]
-    parts = [(tensors([x], [g]), made, 0.1, 0, False, True) for x, g, made in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
+    parts = [(tensors([x], [g]), made, 0.1, 0, False) for x, g, made in zip(xs, gs, (isotropic, isotropic, separable), strict=True)]  # fmt: skip
     joined = np.concatenate(gs[:2])
-    norm, lengths = core.step(parts, threads=2)
+    norm, lengths = core.step_tracked(parts, threads=2)
     assert norm == pytest.approx(np.linalg.norm(joined), rel=1e-14)
     want = [*np.split(phi.precondition(joined), [5]), npgm.Separable(npgm.Log(), scale=2.0).precondition(gs[2])]
     for x, before, g, u, own in zip(xs, start, gs, want, lengths, strict=True):
@@ -330,11 +330,11 @@ def test_several_groups_are_stepped_in_one_call_as_one_by_one():
         np.testing.assert_allclose(own, [np.linalg.norm(g), np.linalg.norm(u)], rtol=1e-13)
     gs[1][7] = np.nan
     before = [x.copy() for x in xs]
-    norm, lengths = core.step([(*part[:4], True, True) for part in parts], threads=1)
+    norm, lengths = core.step_tracked([(*part[:4], True) for part in parts], threads=1)
     assert np.isnan([norm, *np.ravel(lengths)]).all()
     for x, y in zip(xs, before, strict=True):
         np.testing.assert_array_equal(x, y)
-    assert core.step(parts[2:], threads=1)[0] is None
+    assert core.step(parts[2:], threads=1) is None
 
 
 @pytest.mark.slow

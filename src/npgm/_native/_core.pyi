@@ -124,22 +124,23 @@ def move(
             with others is written in the order of the arrays.
     """
 
-def step(
-    parts: list[tuple[Tensors, Rule, float, int, bool, bool]], *, grad_scale: float = 1.0, threads: int
-) -> tuple[float | None, list[tuple[float, float]]]:
+def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int) -> float | None:
     """Measure and move several groups, whose rules have a kernel each.
 
     Args:
         parts: of each group its arrays, its rule, its stepsize, a number that those groups have in common whose
-            gradients have one norm, whether nothing at all moves if a gradient of the group is not finite, and whether
-            to track what a separable φ makes.
+            gradients have one norm, and whether nothing at all moves if a gradient of the group is not finite.
         grad_scale: as in `measure`.
         threads: the most threads to use.
 
     Returns:
-        the norm of all that isotropic φ are given, None if there is no such φ; and ‖y‖ and ‖u‖ of each group that is
-        tracked or isotropic, as in `move`, NaN if nothing was moved.
+        the norm of all that isotropic φ are given; None if there is no such φ.
     """
+
+def step_tracked(
+    parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int
+) -> tuple[float | None, list[tuple[float, float]]]:
+    """Take a `step`, and return with its norm ‖y‖ and ‖u‖ of each group, NaN if nothing moved; see `move`."""
 
 class Stepper:
     """The steps of a method of `npgm.solvers` from all runs' points to the next ones, and what it remembers of them.

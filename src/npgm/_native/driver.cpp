@@ -292,7 +292,7 @@ std::vector<Norm> measure(Tensors const& tensors, Rule const& rule, std::span<do
     return result;
 }
 
-Stepped step(std::span<Part const> parts, double grad_scale, int threads) {
+Stepped step(std::span<Part const> parts, double grad_scale, int threads, bool track) {
     std::span<double const> const grad_scales(&grad_scale, 1);
     std::vector<std::vector<Norm>> norms(parts.size());
     std::vector<Norm> all, members;
@@ -304,7 +304,8 @@ Stepped step(std::span<Part const> parts, double grad_scale, int threads) {
             for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
         if (parts[i].rule->isotropic) all.insert(all.end(), norms[i].begin(), norms[i].end());
     }
-    Stepped result{std::nullopt, {parts.size(), Lengths{nan, nan}}};
+    Stepped result;
+    if (track) result.lengths.assign(parts.size(), Lengths{nan, nan});
     if (!all.empty()) result.norm = length_of(joint(all));
     if (!keep) return result;
     std::vector<double> factors;
@@ -320,8 +321,8 @@ Stepped step(std::span<Part const> parts, double grad_scale, int threads) {
                     members.push_back(norms[j].front());
             factors.push_back(factor_of(rule, joint(members)));
         }
-        auto const squares = move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads, parts[i].track);
-        result.lengths[i] = rule.isotropic ? lengths_of(norms[i], factors) : lengths_of(squares);
+        auto const squares = move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads, track);
+        if (track) result.lengths[i] = rule.isotropic ? lengths_of(norms[i], factors) : lengths_of(squares);
     }
     return result;
 }

@@ -51,17 +51,16 @@ struct Part {
     double lr;
     int vector;
     bool skip;  // nothing moves if what this part is given is not finite
-    bool track;
 };
-// ‖y‖ and ‖u‖ of a part that tracks or is isotropic, NaN if nothing moved.
+// ‖y‖ and ‖u‖ of a part, NaN if nothing moved.
 struct Lengths {
     double given, made;
 };
 struct Stepped {
     std::optional<double> norm;  // of all that isotropic φ are given, if there is such a φ
-    std::vector<Lengths> lengths;
+    std::vector<Lengths> lengths;  // of each part, if the step tracks
 };
-Stepped step(std::span<Part const>, double grad_scale, int threads);
+Stepped step(std::span<Part const>, double grad_scale, int threads, bool track);
 
 std::span<Kernel const> kernels();
 // Throws std::invalid_argument if there is no such kernel with so many parameters.

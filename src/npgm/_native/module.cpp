@@ -39,6 +39,18 @@ nb::tuple pair_of(std::vector<npgm::Norm> const& norms) {
     return nb::make_tuple(largest, ratios);
 }
 
+npgm::Stepped step(nb::list parts, double grad_scale, int threads, bool track) {
+    std::vector<npgm::Part> taken;
+    taken.reserve(parts.size());
+    for (nb::handle part : parts) {
+        auto const [tensors, rule, lr, vector, skip] =
+            nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool>>(part);
+        taken.push_back({tensors, rule, lr, vector, skip});
+    }
+    nb::gil_scoped_release const released;
+    return npgm::step(taken, grad_scale, threads, track);
+}
+
 }  // namespace
 
 namespace npgm {
@@ -133,19 +145,13 @@ NB_MODULE(_core, m) {
 
     m.def(
         "step",
+        [](nb::list parts, double grad_scale, int threads) { return step(parts, grad_scale, threads, false).norm; },
+        "parts"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
+
+    m.def(
+        "step_tracked",
         [](nb::list parts, double grad_scale, int threads) {
-            std::vector<npgm::Part> taken;
-            taken.reserve(parts.size());
-            for (nb::handle part : parts) {
-                auto const [tensors, rule, lr, vector, skip, track] =
-                    nb::cast<std::tuple<npgm::Tensors const*, npgm::Rule const*, double, int, bool, bool>>(part);
-                taken.push_back({tensors, rule, lr, vector, skip, track});
-            }
-            npgm::Stepped stepped;
-            {
-                nb::gil_scoped_release const released;
-                stepped = npgm::step(taken, grad_scale, threads);
-            }
+            npgm::Stepped const stepped = step(parts, grad_scale, threads, true);
             nb::list lengths;
             for (npgm::Lengths const& each : stepped.lengths) lengths.append(nb::make_tuple(each.given, each.made));
             return nb::make_tuple(stepped.norm, lengths);

@@ -55,9 +55,10 @@ def step(
         limited: the lifts of φ of which they limit the gradients together.
     """
     if process_group is None and native.takes(batches) and (found_inf is None or not found_inf.item()):
-        norm, lengths = native.step(batches)
-        asked = any(batch.options.track for batch in batches)
-        return Seen(norm, saturation.of_numbers(batches, lengths) if asked else ())
+        if not any(batch.options.track for batch in batches):
+            return Seen(native.step(batches))
+        norm, lengths = native.step_tracked(batches)
+        return Seen(norm, saturation.of_numbers(batches, lengths))
     for device in {batch.parameters[0].device.type for batch in batches}:
         if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             with torch.autocast(device, enabled=False):

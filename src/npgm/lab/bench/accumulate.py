@@ -62,14 +62,14 @@ def _training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float
             measured = _native.core().measure(tensors, rules[0], threads=torch.get_num_threads())
             norms[parameter] = math.prod(*zip(*measured, strict=True))
 
-    def move(batches: Sequence[Batch]) -> tuple[float | None, list[tuple[float, float]]]:
+    def move(batches: Sequence[Batch]) -> float | None:
         (batch,) = batches
         if not rules:
             rules.append(native._rule(batch.options.rule))
             return unhooked(batches)
         norm = math.hypot(*norms.values())
         native.move(batch, torch.tensor([math.asinh(norm / batch.options.phi.scale) / norm]).double(), None)
-        return norm, [(math.nan, math.nan)]
+        return norm
 
     unhooked = native.step
     if hooked:

@@ -70,13 +70,19 @@ def takes(batches: Sequence[Batch]) -> bool:
     return bool(batches)
 
 
-def step(batches: Sequence[Batch]) -> tuple[float | None, list[tuple[float, float]]]:
-    """Measure, factor and move, as `npgm.torch.step` does it.
+def step(batches: Sequence[Batch]) -> float | None:
+    """Measure, factor and move, as `npgm.torch.step` does it; return the norm of all that isotropic φ are given."""
+    norm: float | None = _step(_STEP, batches)
+    return norm
 
-    Returns:
-        the norm of all that isotropic φ are given, None if there is no such φ; and ‖y‖ and ‖∇φ*(y)‖ of each batch that
-        is tracked, NaN if nothing was moved.
-    """
+
+def step_tracked(batches: Sequence[Batch]) -> tuple[float | None, list[tuple[float, float]]]:
+    """Do the same; return with the norm ‖y‖ and ‖∇φ*(y)‖ of each batch, NaN if nothing was moved."""
+    stepped: tuple[float | None, list[tuple[float, float]]] = _step(_native.core().step_tracked, batches)
+    return stepped
+
+
+def _step(call: Any, batches: Sequence[Batch]) -> Any:
     parts, written = [], []
     for batch in batches:
         options = batch.options
@@ -88,17 +94,13 @@ def step(batches: Sequence[Batch]) -> tuple[float | None, list[tuple[float, floa
                 float(options.lr) * options.multiple,
                 vector,
                 options.nonfinite == "skip",
-                options.track,
             )
         )
         written += batch.parameters
         written += batch.momentum
     torch.autograd.graph.increment_version(written)
     grad_scale = batches[0].grad_scale
-    stepped: tuple[float | None, list[tuple[float, float]]] = _STEP(
-        parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads()
-    )
-    return stepped
+    return call(parts, grad_scale=1.0 if grad_scale is None else grad_scale.item(), threads=torch.get_num_threads())
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:
