@@ -74,7 +74,7 @@ def test_ends_where_no_progress_is_possible_as_minimize_does():
 @pytest.mark.slow
 def test_evaluates_at_most_maxfun_times():
     """Also where the last one would be beside the point: after 50 iterations without progress, 51 evaluations."""
-    for maxfun in (1, 2, 50, 51, 52):
+    for maxfun in (1, 50, 51):
         got = npgm.jax.minimize(lambda x: jnp.exp(-x[0]), jnp.ones(1), method="gd", lr=1e-15, tol=1e-9, maxfun=maxfun)
         assert (int(got.nfev), int(got.status), bool(got.success)) == (maxfun, Status.MAXFUN, False)
 
@@ -239,7 +239,7 @@ def test_a_start_outside_of_g_is_reported():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", SMOOTH)
+@pytest.mark.parametrize("method", ["adgd", "adgd_accel", "auto", "clipped_gd", "npgm"])  # the others guard nothing
 def test_forward_derivatives_are_those_of_differences(method):
     options = {"lr": 0.1} if npgm.solvers.registry[method].options()["lr"] is ... else {}
     options |= {"max_step": 1.0} if method == "clipped_gd" else {}
@@ -248,8 +248,9 @@ def test_forward_derivatives_are_those_of_differences(method):
         fun = lambda x, a: jnp.sum(a * x**2 / 2 + x**4 / 40) + a * jnp.sum(x)  # noqa: E731
         return npgm.jax.minimize(fun, jnp.array([3.0, -1.0]), (a,), method=method, maxiter=12, tol=0.0, **options).x
 
-    difference = (x(1.3 + 1e-6) - x(1.3 - 1e-6)) / 2e-6
-    np.testing.assert_allclose(jax.jacfwd(x)(1.3), difference, rtol=1e-3, atol=1e-6)
+    at = jax.jit(lambda a: jax.jvp(x, (a,), (1.0,)))  # one program, since compiling takes the time
+    below, (_, derivative), above = (at(1.3 + step) for step in (-1e-6, 0.0, 1e-6))
+    np.testing.assert_allclose(derivative, (above[0] - below[0]) / 2e-6, rtol=1e-3, atol=1e-6)
 
 
 def test_the_stepsize_may_be_traced():

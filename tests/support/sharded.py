@@ -12,7 +12,6 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 import npgm.jax
@@ -25,13 +24,10 @@ jax.config.update(
 )  # two programs with collectives would wait for each other's threads
 
 OPTIMIZERS = {
-    "adamw, to compare with": optax.adamw(0.1),
     "isotropic": npgm.optax.ihgd(0.1, 0.9, weight_decay=0.1),
     "isotropic, auto": npgm.optax.ngd(0.1, 0.9, scale="auto", momentum_order="before"),
-    "each tensor": npgm.optax.ihgd(0.1, scope="tensor"),
     "separable, auto": npgm.optax.sngd(0.1, scale="auto"),
-    "spectral": npgm.optax.npgm(0.1, 0.9, "spectral-sqrt", adjust="rms"),
-    "spectral, auto": npgm.optax.npgm(0.1, 0.9, "spectral-sqrt", scale="auto", nesterov=True),
+    "spectral, auto": npgm.optax.npgm(0.1, 0.9, "spectral-sqrt", scale="auto", nesterov=True, adjust="rms"),
 }
 
 
@@ -57,12 +53,11 @@ def main():
     def fun(x):
         return sum(jnp.sum((leaf - 1.0) ** 4 / 4 + leaf**2) for leaf in jax.tree.leaves(x))
 
-    for options in ({}, {"lr": 0.1, "momentum": 0.5}, {"method": "adgd"}):
-        for start in ("matrix", "vector"):
-            want, got = (npgm.jax.minimize(fun, x[start], **options) for x in (plain, sharded))
-            assert got.success, options
-            np.testing.assert_allclose(np.asarray(got.x), np.asarray(want.x), rtol=1e-6, atol=1e-6)
-            assert got.x.sharding.spec == sharded[start].sharding.spec, options
+    for start, options in (("matrix", {}), ("vector", {"lr": 0.1, "momentum": 0.5}), ("vector", {"method": "adgd"})):
+        want, got = (npgm.jax.minimize(fun, x[start], **options) for x in (plain, sharded))
+        assert got.success, options
+        np.testing.assert_allclose(np.asarray(got.x), np.asarray(want.x), rtol=1e-6, atol=1e-6)
+        assert got.x.sharding.spec == sharded[start].sharding.spec, options
 
 
 if __name__ == "__main__":
