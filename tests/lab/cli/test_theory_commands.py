@@ -139,7 +139,9 @@ def test_certify_says_that_no_theorem_applies():
         ("quadratic", "--momentum-order", "first"),
         ("two-quadratics", "--stochastic", "--momentum", "0.5", "--momentum-order", "before"),
         ("phase-retrieval", "--momentum", "0.5", "--momentum-order", "before"),
+        ("quadratic", "--reference", "isotropic-log", "--momentum-order", "before", "--maxiter", "0"),
         ("quartic", "--stochastic", "--deviation", "-1"),
+        ("quadratic", "--stochastic", "--deviation", "1e300"),
     ],
 )
 def test_bad_arguments_exit_with_2(arguments):

@@ -85,7 +85,7 @@ def certify_problem(
     Raises:
         ValueError: if the method has no theorem, or the constants are not known.
     """
-    beta = _momentum(method, momentum, phi)
+    beta, maxiter = _momentum(method, momentum, phi), validate.count("maxiter", maxiter, least=1)
     start, minimiser = problem.start if start is None else start, problem.minimiser
     constants = problem.constants(phi, start.size)
     before = validate.choice("momentum_order", momentum_order, ("after", "before")) == "before"
@@ -135,6 +135,7 @@ def certify_estimated(
         momentum: β.
         maxiter: the number of iterations.
     """
+    maxiter = validate.count("maxiter", maxiter, least=1)
     oracle, points, L = oracles.from_numpy(function, hvp), [start], -np.inf
     while True:
         found = anisotropic_smoothness(oracle, phi, np.stack(points), max_products=None, rtol=1e-2).value
@@ -251,14 +252,16 @@ def certify_stochastic(
         minimum=minimum,
         exact=True,
         pl=constants.pl,
-        variance=deviation**2,
+        variance=deviation * deviation,
         gradient_lipschitz=ell,
         **common,
     )
     if momentum:
         return Certified(lr, constants, maxiter, report)
     sizes = sorted({max(maxiter // 16, 1), max(maxiter // 4, 1), maxiter})
-    growing = certify.growing_batches([batched(K) for K in sizes], minimum=minimum, variance=deviation**2, **common)
+    growing = certify.growing_batches(
+        [batched(K) for K in sizes], minimum=minimum, variance=deviation * deviation, **common
+    )
     both = certify.Report(
         report.certificates + growing.certificates,
         report.refused | growing.refused,
@@ -342,7 +345,7 @@ def _run(
         momentum=momentum,
         momentum_order=momentum_order,
         reference=phi,
-        maxiter=validate.count("maxiter", maxiter, least=1),
+        maxiter=maxiter,
         tol=0.0,
         history=True,
         callback=lambda x: points.append(x),
