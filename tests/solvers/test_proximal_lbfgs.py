@@ -10,6 +10,7 @@ from scipy import optimize
 
 import npgm
 from npgm import proximal
+from npgm.problems import NonnegativeFactorization
 from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
 from npgm.solvers.point import Point, Trial
 from npgm.theory import certify
@@ -138,3 +139,14 @@ def test_a_wall_of_infinite_values_is_not_left():
         run = npgm.minimize(barrier, np.array([-300.0, 0.5]), bounds=[(None, 5.0)] * 2)
     assert run.success, run.message
     np.testing.assert_allclose(run.x, 1.0, atol=1e-6)
+
+
+def test_a_factorisation_from_a_large_start_keeps_its_proportions():
+    """A first step that cuts entries off at zero would leave the factors unbalanced, and take 378 evaluations."""
+    problem = NonnegativeFactorization(rank=10, seed=3)
+    start = 3.0 * problem.start
+    first = npgm.minimize(problem, start, prox=problem.prox, maxiter=1).x
+    np.testing.assert_allclose(first / start, 29 / 30, atol=0.02)
+    run = npgm.minimize(problem, start, prox=problem.prox, tol=1e-5)
+    assert run.success
+    assert run.nfev < 200

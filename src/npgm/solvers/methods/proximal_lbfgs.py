@@ -20,6 +20,9 @@ from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 DECREASE, TRIALS = 0.1, 2
 """A step is taken if f + g falls by this share of Δ; after so many rejections in a row the next is the proximal
 gradient step."""
+FAR, COSINE = 30.0, 0.8
+"""The first step between bounds goes this part of the way to where a step so many times as long would lead, if that is
+towards the origin: if the cosine of the angle between the way and x is larger."""
 DISCOUNT = 0.97
 """The share of the largest secant that is kept each step."""
 
@@ -66,8 +69,11 @@ class ProximalLBFGS(CompositeMethod):
     Here y = x - γ∇f(x), and z = argmin g + ‖· - y‖²/(2γ) is the proximal gradient step, so that r is zero at a
     stationary point. With u = H r, H the inverse BFGS matrix of the changes of r, x - u is the step of PANOC (Stella,
     Themelis, Sopasakis and Patrinos, 2017, arXiv 1709.06487). The proximal map that follows makes g finite at every
-    point, so that f + g itself can be what has to fall. Where g is a box, H⁻¹ is the BFGS matrix of f, in the entries
-    that z moves.
+    point, so that f + g itself can be what has to fall.
+
+    Where g is a box, the entries that z puts on a bound go there. H⁻¹ is the BFGS matrix of f, u = H∇f(x) in the other
+    entries, and x⁺ is the projection of x - t u. From a start that is too large, as of a nonnegative factorisation, the
+    first step does not touch the bounds: it goes straight towards the origin, which keeps the proportions of x.
 
     One value and one gradient an iteration. t follows by interpolation; after two rejections the next step is that to
     z, with u = x - z and t = 1, and ever smaller γ. A step is taken only if f + g falls by a tenth of Δ, by which it
@@ -133,13 +139,17 @@ class ProximalLBFGS(CompositeMethod):
 
     def step(self, xp: Namespace, here: Point, state: State) -> tuple[Array, State]:
         lr, y, z, r, decrease = state.forward
-        to_z = lr * r
-        u = self._direction(xp, r, state.newton)
+        u = self._direction(xp, here.grad, state)
+        first = state.newton.curvatures[:, -1:] == 0.0
         plain = ~(dot(xp, u, r) > STRAIGHT * row_norms(xp, u) * row_norms(xp, r))
-        plain = plain | (state.newton.curvatures[:, -1:] == 0.0) | (state.line.rejections >= TRIALS)
-        u = select(xp, plain, to_z, u)
+        plain = plain | first | (state.line.rejections >= TRIALS)
+        u = select(xp, plain, lr * r, u)
         t = xp.where(plain, xp.ones_like(lr), self.line.share(xp, u, state.line))
-        target = select(xp, plain, y, here.x + (y - z) - t * u)
+        if self.on_faces:
+            target = select(xp, plain, y, here.x - t * u)
+            target = select(xp, first & (state.line.rejections == 0.0), self._opening(xp, here, y, lr), target)
+        else:
+            target = select(xp, plain, y, here.x + (y - z) - t * u)
         x = self._proximal_point(xp, target, lr)
         return x, state._replace(
             lr=lr,
@@ -203,10 +213,21 @@ class ProximalLBFGS(CompositeMethod):
     def stepsize(self, state: State) -> Array:
         return state.lr
 
-    def _direction(self, xp: Namespace, r: Array, state: QuasiNewtonState) -> Array:
+    def _direction(self, xp: Namespace, grad: Array, state: State) -> Array:
+        """Return u."""
+        lr, y, z, r, _ = state.forward
         if not self.on_faces:
-            return self.newton.product(xp, r, state)
-        return self.newton.product_on_faces(xp, r, r != 0.0, state)
+            return self.newton.product(xp, r, state.newton)
+        free = z == y
+        u = self.newton.product_on_faces(xp, xp.where(free, grad, xp.zeros_like(grad)), free, state.newton)
+        return xp.where(free, u, lr * r)
+
+    def _opening(self, xp: Namespace, start: Point, y: Array, lr: Array) -> Array:
+        """Return what the first step projects: y, or a point on the way to the origin."""
+        x, far = start.x, FAR * lr
+        way = x - self._proximal_point(xp, x - far * start.grad, far)
+        homewards = dot(xp, way, x) > COSINE * row_norms(xp, way) * row_norms(xp, x)
+        return select(xp, homewards, x - way / FAR, y)
 
     def _forward(self, xp: Namespace, x: Array, grad: Array, g: Array, lr: Array) -> Forward:
         y = x - lr * grad
