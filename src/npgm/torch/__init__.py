@@ -1,4 +1,12 @@
-"""PyTorch optimizers, and the solvers for the loss of a module."""
+"""PyTorch optimizers, and the solvers for the loss of a module.
+
+>>> import torch
+>>> from npgm.torch import NGD
+>>> model = torch.nn.Linear(4, 1)
+>>> optimizer = NGD(model.parameters(), lr=0.1, momentum=0.9, scale=1.0, lr_like="sgd")
+>>> model(torch.ones(8, 4)).square().mean().backward()
+>>> optimizer.step()
+"""
 
 try:
     import torch  # noqa: F401
