@@ -82,7 +82,7 @@ def minimize(
         maxiter: the largest number of iterations; each takes one value and one gradient.
         tol: stop if ‖∇f(x)‖ <= tol, or if rounding makes that impossible. Detecting the latter takes 50 iterations
             without progress and one evaluation beside the point. With 0, ``maxiter`` iterations are run unless the
-            gradient is exactly zero.
+            gradient is exactly zero, which a random ``fun`` may return at a point that is not stationary.
         stationarity_tol: stop if φ(∇φ*(∇f(x))) <= stationarity_tol, the measure of the paper's theorems, with the
             method's own φ (½‖·‖² for a method without). 0 switches it off.
         maxfun: stop after this many calls of ``fun``; one call evaluates all runs of a batch. The current iteration is
