@@ -258,6 +258,16 @@ def scaled() -> list[Tensor]:
     return full(net)
 
 
+TRACKED = ["isotropic", "separable", "tensor-foreach", "auto-spectral", "skip"]
+
+
+def tracked(net: nn.Module, steps: range, rank: int = 0, world: int = 1, **options: Any) -> Tensor:
+    """Train, and return the saturation of the last step: the groups by its four numbers."""
+    opt = optimizer(net, track=True, **options)
+    train(net, opt, steps, rank, world)
+    return torch.stack([torch.stack(list(saturation)) for saturation in opt.saturation if saturation is not None])
+
+
 def apart(**options: Any) -> list[Tensor]:
     """Step on each rank its own part of the parameters, as the stages of a pipeline do, and put them together."""
     net = model()
@@ -312,6 +322,7 @@ def run(rank: int, world: int, folder: Path) -> None:
     results["apart"] = {name: apart(**RUNS[name]) for name in APART}
     if world == 2:
         results["refused"] = refused()
+        results["tracked"] = {name: tracked(fsdp(), range(STEPS), rank, world, **RUNS[name]) for name in TRACKED}
         results["float32"] = {}
         for name in FLOAT32:
             net = fsdp_float32()

@@ -108,6 +108,13 @@ def test_processes_with_other_parameters_take_one_norm(results, world, name):
     assert_equal(results[world]["apart"][name], net.parameters())
 
 
+@pytest.mark.parametrize("name", parallel.TRACKED)
+def test_saturation_is_that_of_whole_tensors(results, name):
+    want = parallel.tracked(parallel.model(), range(parallel.STEPS), **parallel.RUNS[name])
+    assert want.shape == (2, 4)
+    assert_equal([results[2]["tracked"][name]], [want])
+
+
 def test_what_cannot_be_known_is_refused(results):
     for case, message in results[2]["refused"].items():
         if "separable" in case:
