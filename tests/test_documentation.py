@@ -117,6 +117,13 @@ def test_the_api_shows_options_examples_and_every_asterisk(site):
         assert "<blockquote>" not in text, page  # as which >>> of an example would be read
 
 
+@pytest.mark.slow
+def test_verdicts_are_coloured(site):
+    claims = (site / "reports" / "report" / "index.html").read_text(encoding="utf-8")
+    rows = (ROOT / "docs" / "reports" / "report.md").read_text(encoding="utf-8").count(" | It ")
+    assert claims.count('<td class="verdict ') == rows > 80
+
+
 class Links(HTMLParser):
     """The names of a page's anchors, and where its links lead."""
 

@@ -26,9 +26,9 @@ _BACKENDS = ("jax", "torch")
 class NPGM(keras.optimizers.Optimizer):  # type: ignore[misc]
     """Preconditioned gradients with momentum: m ← β m + (1-β) ∇φ*(∇f), x ← x - γ m, from m = 0.
 
-    Algorithm 1 of the paper. An isotropic φ sees the gradients of all trainable variables as one vector, and so takes
-    the place of ``global_clipnorm``; a separable φ acts on each entry. NaN and infinity in a gradient reach the
-    variables, as in Keras's own optimizers; a `keras.optimizers.LossScaleOptimizer` skips such steps.
+    Algorithm 1 of the paper. An isotropic φ sees the gradients of all trainable variables as one vector, and so
+    replaces ``global_clipnorm``; a separable φ acts on each entry. NaN and infinity in a gradient reach the variables,
+    as in Keras's own optimizers; a `keras.optimizers.LossScaleOptimizer` skips such steps.
 
     Args:
         learning_rate: γ > 0: a float, a `LearningRateSchedule`, or a callable.

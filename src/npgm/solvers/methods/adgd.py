@@ -29,7 +29,7 @@ class AdGD(Method):
     first. Malitsky and Mishchenko, Adaptive gradient descent without descent, ICML 2020, Algorithm 1.
 
     Args:
-        lr: the very first stepsize; any tiny value serves. A step that rounding would swallow is lengthened.
+        lr: the very first stepsize; any tiny value works. A step too short to change x is lengthened.
     """
 
     key = "adgd"

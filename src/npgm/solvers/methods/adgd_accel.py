@@ -33,7 +33,7 @@ class AdGDAccel(Method):
     Malitsky and Mishchenko, Adaptive gradient descent without descent, ICML 2020, section 4.
 
     Args:
-        lr: the very first stepsize; any tiny value serves. A step that rounding would swallow is lengthened.
+        lr: the very first stepsize; any tiny value works. A step too short to change x is lengthened.
     """
 
     key = "adgd_accel"

@@ -18,8 +18,8 @@ class ClippedGD(Method):
     """x ← x - ν min(η, γ/‖m‖) m - (1-ν) min(η, γ/‖∇f(x)‖) ∇f(x), with m ← β m + (1-β) ∇f(x), from m = 0.
 
     Zhang, Jin, Fang and Wang, Improved analysis of clipping algorithms for non-convex optimization, NeurIPS 2020,
-    Algorithm 1; at ν = 0 it is gradient descent with the gradient clipped to the norm γ/η, and so npgm with the kernel
-    huber. Momentum of clipped gradients is that of npgm with this kernel.
+    Algorithm 1; at ν = 0 it is gradient descent with the gradient clipped to the norm γ/η, that is, npgm with the
+    kernel huber. For momentum of clipped gradients, use npgm with this kernel.
 
     Args:
         lr: η > 0, the stepsize of an unclipped step.

@@ -22,11 +22,11 @@ class State(NamedTuple):
 class Nesterov(Method):
     """y' = x - γ ∇f(x), x ← y' + ((t-1)/t')(y' - y) with t' = (1 + sqrt(1 + 4t²))/2, from t = 1 (Nesterov, 1983).
 
-    The points reported are the extrapolated ones, at which the gradient is taken.
+    The reported points are the extrapolated ones, at which the gradient is evaluated.
 
     Args:
         lr: γ > 0; at most 1/L for a convex function with an L-Lipschitz gradient.
-        restart: whether t falls back to 1 where ⟨∇f(x), y' - y⟩ > 0, the gradient scheme of O'Donoghue and Candès,
+        restart: whether t returns to 1 where ⟨∇f(x), y' - y⟩ > 0, the gradient scheme of O'Donoghue and Candès,
             Adaptive restart for accelerated gradient schemes (2015), which adapts to strong convexity.
     """
 

@@ -24,18 +24,18 @@ class NPGM(HeavyBall):
 
     With ``momentum_order="before"``, momentum comes before the preconditioner: m ← β m + (1-β) ∇f(x), x ← x - γ ∇φ*(m),
     the order of the works that Remark 2.1 of the paper refers to (normalised gradient descent with momentum, Muon).
-    None of the paper's theorems is about it; Theorems A and A' of docs/theory.md are.
+    None of the paper's theorems covers it; Theorems A and A' of docs/theory.md do.
 
     Args:
         lr: γ > 0, or a rule: ``"auto"`` follows the local curvature, ``"backtracking"`` tests the descent inequality;
             see `npgm.solvers.stepsizes`.
-        momentum: β in [0, 1); None for what suits ``lr``: 0.9 for ``"auto"``, else 0. For β < 1/2 and γ <= 1/L, Theorem
-            2.2 guarantees convergence; for a larger β and an isotropic φ, Theorem 2.7 asks for γ = (1-β)²/L.
-        reference: φ, or the name of one with λ = 1; None for the isotropic cosh. A spectral φ sees ``x0`` as a matrix,
+        momentum: β in [0, 1); None for the default of ``lr``: 0.9 for ``"auto"``, else 0. For β < 1/2 and γ <= 1/L,
+            Theorem 2.2 guarantees convergence; for a larger β and an isotropic φ, Theorem 2.7 requires γ = (1-β)²/L.
+        reference: φ, or the name of one with λ = 1; None for the isotropic cosh. A spectral φ reads ``x0`` as a matrix,
             `npgm.Blocks` as several.
-        scale: a λ in place of that of φ; ``"auto"`` for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
-            root mean square of its entries. None leaves φ as it is, but with ``lr="auto"`` a φ of λ = 1, which is the
-            default of every φ, takes "auto".
+        scale: replaces the λ of φ. ``"auto"`` is a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the root
+            mean square of its entries. None keeps the λ of φ; but with ``lr="auto"``, λ = 1, the default of every φ,
+            means "auto".
         momentum_order: ``"after"`` or ``"before"`` the preconditioner.
     """
 

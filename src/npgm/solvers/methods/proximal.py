@@ -45,20 +45,19 @@ class State(NamedTuple):
 class Proximal(CompositeMethod):
     """x⁺ = argmin g + γ φ((· - y)/γ) with y = x - γ ∇φ*(∇f(x)) + β (x - x⁻), to minimise f + g.
 
-    At β = 0 the anisotropic proximal gradient method of Laude and Patrinos (2022, arXiv 2210.15531): every step with
-    γ <= 1/L decreases f + g. With momentum and φ = ½‖·‖² it is iPiano (Ochs, Chen, Brox and Pock, 2014); with another φ
-    nothing is proved of a fixed γ and β > 0.
+    At β = 0 this is the anisotropic proximal gradient method of Laude and Patrinos (2022, arXiv 2210.15531): every step
+    with γ <= 1/L decreases f + g. With momentum and φ = ½‖·‖² it is iPiano (Ochs, Chen, Brox and Pock, 2014). For
+    another φ, a fixed γ and β > 0, nothing is proved.
 
     Args:
-        prox: g, one of `npgm.proximal` or of one's own, finite at the start.
+        prox: g, a function of `npgm.proximal` or your own, finite at the start.
         lr: a rule: ``"auto"`` follows the local curvature, ``"backtracking"`` tests the descent inequality, without
-            momentum; or a number. As for `npgm`, γ is 1-β times this number, so that lr <= 1/L suits any β.
-        momentum: β in [0, 1); None for what suits ``lr``: 0.9 for ``"auto"``, else 0.
-        reference: φ, or its name; None for cosh, separable if g is, where its steps mostly have a closed form, else
-            isotropic. Not hard clipping, which loses what it clips: steps end where f + g is not least.
-        scale: a λ in place of that of φ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the
-            root mean square of its entries. None leaves φ as it is, but with a rule a φ of λ = 1, which is the default
-            of every φ, takes "auto".
+            momentum; or a number. As for `npgm`, γ is 1-β times this number, so lr <= 1/L works for any β.
+        momentum: β in [0, 1); None for the default of ``lr``: 0.9 for ``"auto"``, else 0.
+        reference: φ, or its name; None for cosh, separable if g is, since most such steps have a closed form, else
+            isotropic. Hard clipping is refused: with it, runs end where f + g is not least.
+        scale: replaces the λ of φ. "auto" is a tenth of ‖∇f(x⁰)‖ in each run, or with a separable φ, of the root mean
+            square of its entries. None keeps the λ of φ; but with a rule, λ = 1, the default of every φ, means "auto".
     """
 
     key = "proximal"

@@ -66,22 +66,22 @@ class State(NamedTuple):
 class ProximalLBFGS(CompositeMethod):
     """x⁺ = argmin g + ‖· - (y + x - z - t u)‖²/(2γ), with u the L-BFGS direction for r = (x - z)/γ.
 
-    Here y = x - γ∇f(x), and z = argmin g + ‖· - y‖²/(2γ) is the proximal gradient step, so that r is zero at a
-    stationary point. With u = H r, H the inverse BFGS matrix of the changes of r, x - u is the step of PANOC (Stella,
-    Themelis, Sopasakis and Patrinos, 2017, arXiv 1709.06487). The proximal map that follows makes g finite at every
-    point, so that f + g itself can be what has to fall.
+    Here y = x - γ∇f(x), and z = argmin g + ‖· - y‖²/(2γ) is the proximal gradient step, so r is zero at a stationary
+    point. With u = H r, H the inverse BFGS matrix of the changes of r, x - u is the step of PANOC (Stella, Themelis,
+    Sopasakis and Patrinos, 2017, arXiv 1709.06487). The proximal map that follows makes g finite at every point, so the
+    test can require f + g itself to fall.
 
     Where g is a box, the entries that z puts on a bound go there. H⁻¹ is the BFGS matrix of f, u = H∇f(x) in the other
     entries, and x⁺ is the projection of x - t u. From a start that is too large, as of a nonnegative factorisation, the
     first step does not touch the bounds: it goes straight towards the origin, which keeps the proportions of x.
 
-    One value and one gradient an iteration. t follows by interpolation; after two rejections the next step is that to
-    z, with u = x - z and t = 1, and ever smaller γ. A step is taken only if f + g falls by a tenth of Δ, by which it
-    falls on the step to z where γ <= 1/L. So the Δ of the steps taken sum to at most ten times f + g at x⁰ above its
+    One value and one gradient an iteration. t follows by interpolation. After two rejections the next step is the step
+    to z, with u = x - z, t = 1 and decreasing γ. A step is taken only if f + g falls by a tenth of Δ, the decrease of
+    the step to z for γ <= 1/L. So the Δ of the steps taken sum to at most ten times the height of f + g at x⁰ above its
     infimum.
 
     Args:
-        prox: g, one of `npgm.proximal` or of one's own, finite at the start.
+        prox: g, a function of `npgm.proximal` or your own, finite at the start.
         memory: the number of secants of L-BFGS, of two vectors each; None for 20,000 entries, and 10 to 50 secants.
     """
 

@@ -31,15 +31,14 @@ GROWTH = 1.1
 class Backtracking(Stepsize):
     """γ is halved until f(x - γm) <= f(x) + γφ(u-m) - γφ(u), which holds for all γ <= 1/L.
 
-    Without momentum, γ grows by a tenth after each step: one that fits the start need not fit the end. With momentum
-    the proof needs a γ that does not grow.
+    Without momentum, γ grows by a tenth after each step, since a γ that fits the start need not fit the end. With
+    momentum the proof needs a γ that does not grow.
 
     It is the descent inequality (1.2) itself at the step, with m = βm' + (1-β)u; at β = 0 the test is
     f(x - γu) <= f(x) - γφ(u). For β < 1/2, Σ γ_k φ(u_k) <= (f(x⁰) - inf f)/(1 - 2β): Theorem 2.2 for a stepsize that
     varies, without an L (docs/theory.md). For β >= 1/2, where that says nothing, a step must also pass
     β‖u⁺ - u‖ <= τ(1-β)‖m‖ with τ² = 1/3, which holds for all γ <= τ(1-β)/(βL_p): Theorem B with stepsizes that vary
-    then bounds Σ γ_k φ(u_k), for an isotropic and 2-subhomogeneous φ. A step that fails is an iteration that stays
-    where it is.
+    then bounds Σ γ_k φ(u_k), for an isotropic and 2-subhomogeneous φ. If a step fails, the iteration stays where it is.
     """
 
     key = "backtracking"

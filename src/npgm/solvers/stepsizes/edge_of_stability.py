@@ -34,23 +34,24 @@ CALM = 0.2
 @register
 @dataclass(frozen=True)
 class EdgeOfStability(Stepsize):
-    """p = -γ u + β p', γ = 1.4 (1+β)/(κL), 70 % of what is stable at the curvature L, and at most doubled each step.
+    """p = -γ u + β p' with γ = 1.4 (1+β)/(κL), 70 % of the stable limit at the curvature L.
 
-    L is the largest of the secants ‖Δ∇f‖/‖Δx‖, those of the past discounted, and κ the curvature of φ* at 0, so that
-    κL is that of the preconditioned gradient near a minimiser. A step is taken if it passes a nonmonotone descent test
+    γ at most doubles each step. L is the largest of the secants ‖Δ∇f‖/‖Δx‖, with past ones discounted, and κ the
+    curvature of φ* at 0, so κL is the curvature of the preconditioned gradient near a minimiser. A step is taken if it
+    passes a nonmonotone descent test
 
         f(x+p) <= max(f at the last W/2 points) - σ γ φ(u).
 
-    From a start that is much too large, what the first steps leave unbalanced keeps L large in directions that hardly
-    matter to f, and only steps beyond the edge of stability take it down: once L is below a fifth of the largest
-    secant, it forgets three times as fast, and f has all of the last W values to rise to.
+    From a start that is much too large, the first steps leave an imbalance that keeps L large in directions that hardly
+    matter to f; only steps beyond the edge of stability reduce it. So once L is below a fifth of the largest secant, it
+    forgets three times as fast, and f may rise to the largest of all the last W values.
 
-    Over K steps taken, min γ φ(u) <= (f(x⁰) - inf f)/(σ⌊K/W⌋), which needs no L (docs/theory.md). After one that fails,
-    the next is a step of the base method, without momentum, and shorter, until one passes. Here γ is the stepsize in
+    Over K steps taken, min γ φ(u) <= (f(x⁰) - inf f)/(σ⌊K/W⌋), which needs no L (docs/theory.md). After a step that
+    fails, shorter steps of the base method follow, without momentum, until one passes. Here γ is the stepsize in
     Polyak's form; 1-β times that of `npgm`.
 
     Args:
-        safety: the share of what is stable, positive.
+        safety: the share of the stable limit, positive.
         discount: the share of a secant that is kept each step, in [0, 1].
         window: W >= 1.
         decrease: σ in [0, 1), positive for the bound to say anything.

@@ -51,22 +51,22 @@ many rejections in a row."""
 @register
 @dataclass(frozen=True)
 class Auto(Method):
-    """Quasi-Newton steps, and a preconditioned heavy ball where those fail; no number to choose.
+    """Quasi-Newton steps, and a preconditioned heavy ball where those fail. There is no number to choose.
 
     The first step goes against the gradient. If f grows like a quartic along it, as a factorisation does far from its
     minimisers, the heavy ball of "npgm" with ``lr="auto"`` and ``scale="auto"`` follows, until a quadratic model of f
-    holds along its steps. Then, or at once otherwise, L-BFGS steps follow, with lengths by interpolation. If these are
-    rejected again and again, or the curvature grows, the heavy ball takes over again. An iteration takes one value and
-    one gradient.
+    holds along its steps. Then, or at once otherwise, L-BFGS steps follow, with lengths by interpolation. If they are
+    rejected repeatedly, or the curvature grows, the heavy ball takes over again. An iteration takes one value and one
+    gradient.
 
-    The bound of `npgm.solvers.stepsizes.edge_of_stability.EdgeOfStability` on min γ φ(u) holds for the whole run: of a
-    quasi-Newton step p, γ is the number at which its test asks for as much as Armijo's, σγφ(u) = c⟨-p, ∇f(x)⟩.
+    The bound of `npgm.solvers.stepsizes.edge_of_stability.EdgeOfStability` on min γ φ(u) holds for the whole run. For a
+    quasi-Newton step p, γ is the number at which its test equals Armijo's, σγφ(u) = c⟨-p, ∇f(x)⟩.
 
     Args:
         lr: the stepsize rule of the heavy ball.
         momentum: β of the heavy ball, in [0, 1).
         reference: φ, or its name; None for the isotropic cosh.
-        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run; None for that of φ, "auto" where it is 1.
+        scale: its λ, or "auto" for a tenth of ‖∇f(x⁰)‖ in each run; None for the λ of φ, or "auto" if that is 1.
         memory: the number of secants of L-BFGS, of two vectors each; None for 20,000 entries, and 10 to 50 secants.
     """
 
