@@ -61,9 +61,10 @@ NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t
     return {double(given), double(made)};
 }
 
-// Take y into the momentum, and write that to `means` before it is rounded.
+// Take y into the momentum, and write that to `means` if it is rounded.
 template <class P, class M>
-NPGM_NOINLINE void average(P const* x, P const* gradient, M* momentum, Working<P>* means, std::size_t n, Step const& step) {
+NPGM_NOINLINE void average(P const* x, P const* gradient, M* momentum, [[maybe_unused]] Working<P>* means, std::size_t n,
+                           Step const& step) {
     using T = Working<P>;
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay), weight = T(step.weight);
     auto const decays = all_bits<T>(step.coupled_decay != 0);
@@ -71,8 +72,9 @@ NPGM_NOINLINE void average(P const* x, P const* gradient, M* momentum, Working<P
     for (std::size_t i = 0; i < n; ++i) {
         T const y = madd(decay, masked(load(x[i]), decays), gradient_factor * load(gradient[i]));
         T const mean = load(momentum[i]);
-        means[i] = madd(weight, y - mean, mean);
-        momentum[i] = store<M>(means[i]);
+        T const next = madd(weight, y - mean, mean);
+        momentum[i] = store<M>(next);
+        if constexpr (!std::is_same_v<M, T>) means[i] = next;
     }
 }
 
@@ -288,10 +290,17 @@ Squares update(void* x_, void const* gradient_, void* momentum_, std::size_t n, 
             Step second = step;
             second.gradient_factor = 1.0;
             second.coupled_decay = 0.0;
-            return for_strips<M>(x, gradient, momentum_, n, [&](P* x, P const* gradient, void* momentum, std::size_t n) {
-                Working<P> means[strip];
-                average(x, gradient, static_cast<M*>(momentum), means, n, step);
-                return forward<P, Working<P>, void, Preconditioner>(x, means, nullptr, n, second, factor);
+            using T = Working<P>;
+            [[maybe_unused]] T buffer[strip];
+            return for_strips<M>(x, gradient, momentum_, n, [&](P* x, P const* gradient, void* part, std::size_t n) {
+                auto* const momentum = static_cast<M*>(part);
+                T* means;
+                if constexpr (std::is_same_v<M, T>)
+                    means = momentum;
+                else
+                    means = buffer;
+                average(x, gradient, momentum, means, n, step);
+                return forward<P, T, void, Preconditioner>(x, means, nullptr, n, second, factor);
             });
         }
     return forward<P, P, M, Preconditioner>(x, gradient, momentum_, n, step, factor);
