@@ -59,6 +59,7 @@ figures: .venv/experiments
 	$(BIN)/npgm figures docs/reports
 	$(BIN)/python docs/figures/why.py
 	$(BIN)/npgm noise two-quadratics --plot docs/figures/example-3-3.svg
+	$(BIN)/npgm bench bounds --runs 0 --plot docs/figures/bounds.svg
 
 bench: .venv/experiments
 	$(BIN)/npgm bench --preset full
