@@ -353,8 +353,8 @@ def test_what_is_tracked_are_norms_of_what_goes_in_and_out(kernel, dtype, moment
         ys = [0.75 * m + 0.25 * y for m, y in zip(wide[2], ys, strict=True)]
     options = {"factors": [], "lr": 0.1, "grad_scales": grad_scales}
     plain = [[v.copy() for v in vs] for vs in (xs, gs, ms)]
-    assert core.move(tensors(*plain), made, **options, threads=1) == ([], [])
-    given, out = core.move(tensors(xs, gs, ms), made, **options, threads=2, track=True)
+    assert core.apply_step(tensors(*plain), made, **options, threads=1) == ([], [])
+    given, out = core.apply_step(tensors(xs, gs, ms), made, **options, threads=2, track=True)
     us = [npgm.Separable(kernel, scale=2.0).precondition(y) for y in ys]
     rtol = 1e-12 if dtype == "float64" else 1e-5
     np.testing.assert_allclose(given, [np.linalg.norm(y) for y in ys], rtol=rtol)
@@ -367,6 +367,6 @@ def test_what_is_tracked_are_norms_of_what_goes_in_and_out(kernel, dtype, moment
 def test_what_a_step_cannot_scale_is_refused():
     x = np.ones(4)
     separable, _ = rule("cosh")
-    for call in (core.measure, lambda *args, **kwargs: core.move(*args, factors=[], lr=0.1, **kwargs)):
+    for call in (core.measure, lambda *args, **kwargs: core.apply_step(*args, factors=[], lr=0.1, **kwargs)):
         with pytest.raises(ValueError, match="one grad_scale, or one for each tensor"):
             call(tensors([x, x.copy(), x.copy()], 3 * [x + 1]), separable, grad_scales=[1.0, 1.0], threads=1)

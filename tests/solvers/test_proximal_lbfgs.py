@@ -141,7 +141,7 @@ def test_a_wall_of_infinite_values_is_not_left():
     np.testing.assert_allclose(run.x, 1.0, atol=1e-6)
 
 
-def test_a_factorisation_from_a_large_start_keeps_its_proportions():
+def test_a_factorisation_from_afar_keeps_its_proportions():
     """A first step that cuts entries off at zero would leave the factors unbalanced, and take 378 evaluations."""
     problem = NonnegativeFactorization(rank=10, seed=3)
     start = 3.0 * problem.start

@@ -86,7 +86,7 @@ def move(
     ms = [] if momentum is None else [torch.zeros(10, dtype=momentum) for _ in range(n)]
     lr = torch.ones((), dtype=torch.float64)
     rule = told(kernel, coupled_decay=0.0 if plain else 0.1, before=before)
-    steps.move(xs, gs, ms, factors, lr, scale, keep, **rule)
+    steps.apply_step(xs, gs, ms, factors, lr, scale, keep, **rule)
 
 
 def measure(dtype: torch.dtype, plain: bool = False) -> None:

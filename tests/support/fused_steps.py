@@ -31,7 +31,7 @@ class Calls(TorchDispatchMode):
         self.native, self.tensors, self.other = 0, 0, 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func is torch.ops.npgm.move_.default:
+        if func is torch.ops.npgm.apply_step_.default:
             self.native += 1
             self.tensors += len(args[0])
         if func.__name__ in ("lerp_.Scalar", "lerp_.Tensor", "sub_.Tensor", "add_.Tensor"):

@@ -86,7 +86,7 @@ def rule(
 
 def step(arrays, *, factors=(), lr=1.0, shrink=1.0, threads=1, **options):
     made, grad_scale = rule(**options, decoupled_decay=(1 - shrink) / lr)
-    core.move(arrays, made, factors=factors, lr=lr, grad_scales=[grad_scale], threads=threads)
+    core.apply_step(arrays, made, factors=factors, lr=lr, grad_scales=[grad_scale], threads=threads)
 
 
 def update(xs, gs, ms=(), **options):

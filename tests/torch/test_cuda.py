@@ -151,7 +151,7 @@ def test_fused_is_asked_for_and_uses_the_operators_for_cuda():
     gradients(params, 0)
     optimizer = IHGD(params, lr=0.1, fused=True)  # says what is missing, if anything is
     assert "cuda" in fused.KERNELS
-    operators = {"npgm::measure", "npgm::move_"}
+    operators = {"npgm::measure", "npgm::apply_step_"}
     for one, used in ((optimizer, operators), (IHGD(params, lr=0.1), set())):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
             one.step()

@@ -236,7 +236,9 @@ def test_the_operators_meet_the_contract_of_torch(before):
     assert Rule.of_arguments(**told) == rule
     torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), told)
     lr = torch.tensor(0.1, dtype=torch.float64)
-    torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), told)
+    torch.library.opcheck(
+        torch.ops.npgm.apply_step_, (params, gradients, momentum, None, lr, torch.tensor(2.0), None), told
+    )
 
 
 @pytest.mark.slow
@@ -263,7 +265,7 @@ def test_compiled_steps_keep_the_operators(name):
     for a, b in zip(eager, compiled, strict=True):
         torch.testing.assert_close(a, b)
     assert len(graphs) <= 2, "a float lr is compiled once more, and not for each of its values"
-    assert all(sum("npgm" in target and "move_" in target for target in targets) == 1 for targets in graphs)
+    assert all(sum("npgm" in target and "apply_step_" in target for target in targets) == 1 for targets in graphs)
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])

@@ -442,7 +442,7 @@ def test_tied_weights_are_an_embedding_wherever_they_are_used():
     assert names(others).count("embedding.weight") == 1
 
 
-def test_an_embedding_that_is_the_head_by_a_function_leaves_every_linear_layer():
+def test_an_embedding_as_the_head_leaves_every_linear_layer():
     def block():
         return nn.Sequential(nn.Linear(6, 24), nn.GELU(), nn.Linear(24, 6))
 

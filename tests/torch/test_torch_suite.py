@@ -367,9 +367,9 @@ def test_defaults_changed_to_foreach(monkeypatch):
     from npgm.torch import gather
     from npgm.torch.paths import foreach
 
-    made, move = [], foreach.move
+    made, apply_step = [], foreach.apply_step
     monkeypatch.setattr(gather, "_default_to_fused_or_foreach", lambda params, differentiable: (False, True))
-    monkeypatch.setattr(foreach, "move", lambda *a: (made.append(1), move(*a)))
+    monkeypatch.setattr(foreach, "apply_step", lambda *a: (made.append(1), apply_step(*a)))
     param = Parameter(torch.ones(2))
     param.grad = torch.ones(2)
     NPGM([param], 0.1, fused=False).step()

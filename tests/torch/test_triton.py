@@ -50,7 +50,7 @@ def _steps(monkeypatch):
     with torch.library._scoped_library("npgm", "IMPL") as library, np.errstate(all="ignore"):
         with warnings.catch_warnings(action="ignore", category=UserWarning):  # that there is one already
             library.impl("measure", driver.measure, "CPU", allow_override=True)
-            library.impl("move_", driver.move, "CPU", allow_override=True)
+            library.impl("apply_step_", driver.apply_step, "CPU", allow_override=True)
         yield
 
 
@@ -67,7 +67,7 @@ class Launches:
 
 @pytest.fixture
 def launches(monkeypatch):
-    counters = {name: Launches(getattr(loops, name)) for name in ("write", "move", "measure", "combine")}
+    counters = {name: Launches(getattr(loops, name)) for name in ("write", "apply_step", "measure", "combine")}
     for name, counter in counters.items():
         monkeypatch.setattr(loops, name, counter)
     return lambda: {name: counter.count for name, counter in counters.items()}
@@ -121,7 +121,7 @@ def test_steps_are_those_of_the_loop_in_double_precision(name, dtype, shapes, la
     steps = 1 if dtype.itemsize == 2 else 2
     starts = tensors(shapes, dtype)
     got = run(name, starts, {"fused": True}, steps=steps, weight_decay=0.1)
-    assert launches()["move"] == 2 * steps
+    assert launches()["apply_step"] == 2 * steps
     want = run(name, starts, {"fused": False, "foreach": False}, torch.float64, steps=steps, weight_decay=0.1)
     for a, b in zip(got, want, strict=True):
         assert {t.dtype for t in a} == {dtype}
@@ -158,7 +158,7 @@ OF_EITHER = [
 def test_steps_with_each_option_are_those_of_the_loop(name, options, launches):
     starts = tensors(FEW, torch.float64)
     got, want = (run(name, starts, path, **options) for path in ({"fused": True}, {"fused": False, "foreach": False}))
-    assert launches()["move"] == 4
+    assert launches()["apply_step"] == 4
     for a, b in zip(got, want, strict=True):
         if a:
             assert_close(a, b, torch.float64)
@@ -203,7 +203,7 @@ def test_every_size_and_place_in_memory(name, dtype):
         for i, (g, m) in enumerate(zip(gs, ms, strict=True)):
             u = g.double() * (1 + i) if factors is not None else g.double().asinh()
             want.append(-0.5 * (m.double() + 0.5 * (u - m.double())))
-        torch.ops.npgm.move_(
+        torch.ops.npgm.apply_step_(
             xs, gs, ms, factors, lr, None, None, **told("cosh", isotropic=name[0] == "i", momentum=0.5)
         )
         assert_close(xs, want, dtype)
@@ -223,9 +223,9 @@ def test_many_tensors_are_one_launch_and_one_table(launches, monkeypatch):
     optimizer.step()
     tables = loops.RULE.value + 5 * len(shapes) + 1
     written = 2 * -(-tables // driver.ARGUMENTS)
-    assert launches() == {"write": written, "move": 1, "measure": 1, "combine": 1}
+    assert launches() == {"write": written, "apply_step": 1, "measure": 1, "combine": 1}
     optimizer.step()
-    assert launches() == {"write": written, "move": 2, "measure": 2, "combine": 2}
+    assert launches() == {"write": written, "apply_step": 2, "measure": 2, "combine": 2}
     grads = [torch.ones_like(p) for p in params]
     for p, g in zip(params, grads, strict=True):
         p.grad = g
@@ -274,7 +274,7 @@ def samples(dtype):
 def precondition(kernel, y, scale=1.0):
     u = torch.zeros_like(y)
     lr = torch.tensor(-1.0, dtype=torch.float64, device=DEVICE)
-    torch.ops.npgm.move_([u], [y], [], None, lr, None, None, **told(kernel.key, scale=scale))
+    torch.ops.npgm.apply_step_([u], [y], [], None, lr, None, None, **told(kernel.key, scale=scale))
     return u
 
 
@@ -393,16 +393,16 @@ def test_parameters_that_share_memory_move_as_in_the_loop(launches):
             p.grad = torch.ones_like(p)
         NPGM(params, 0.1, 0.0, "isotropic-cosh", 0.5, scope="tensor", **path).step()
         outcomes.append(memory)
-    assert launches()["move"] == 2
+    assert launches()["apply_step"] == 2
     torch.testing.assert_close(*outcomes)
     p, other = torch.ones(3, device=DEVICE, requires_grad=True), torch.ones(3, device=DEVICE, requires_grad=True)
     p.grad, other.grad = p.detach(), torch.ones_like(other)  # which goes by the loop
     SHGD([other, p], lr=0.1, fused=True).step()
-    assert launches()["move"] == 3
+    assert launches()["apply_step"] == 3
     torch.testing.assert_close(p, other)
     other.grad = p.grad = torch.ones_like(p)  # gradients are only read
     SHGD([other, p], lr=0.1, fused=True).step()
-    assert launches()["move"] == 4
+    assert launches()["apply_step"] == 4
 
 
 def test_autograd_knows_that_the_parameters_have_changed():
@@ -419,7 +419,7 @@ def test_nothing_at_all_is_a_step_too(launches):
     p.grad = torch.ones_like(p)
     for optimizer in (IHGD, SHGD):
         optimizer([p], lr=0.1, momentum=0.9, fused=True).step()
-    assert launches()["move"] == launches()["measure"] == 0
+    assert launches()["apply_step"] == launches()["measure"] == 0
     assert launches()["combine"] == 1
 
 
@@ -429,7 +429,7 @@ def test_the_operators_meet_the_contract_of_torch():
     rule = told(before=True, per_tensor=True, momentum=0.9, scale=2.0, coupled_decay=0.1, maximize=True)
     torch.library.opcheck(torch.ops.npgm.measure, (params, gradients, momentum, None), rule)
     lr, scale = torch.tensor(0.1, dtype=torch.float64, device=DEVICE), torch.tensor(2.0, device=DEVICE)
-    torch.library.opcheck(torch.ops.npgm.move_, (params, gradients, momentum, None, lr, scale, None), rule)
+    torch.library.opcheck(torch.ops.npgm.apply_step_, (params, gradients, momentum, None, lr, scale, None), rule)
 
 
 @pytest.mark.parametrize(
@@ -472,14 +472,14 @@ def compiled(tmp_path_factory):
 
 @pytest.mark.slow
 def test_the_compiler_accepts_all_that_is_launched(compiled):
-    assert {launch["case"] for launch in compiled if launch["function"] == "move"} >= driver.KERNELS
-    assert {launch["function"] for launch in compiled} == {"write", "measure", "combine", "move"}
+    assert {launch["case"] for launch in compiled if launch["function"] == "apply_step"} >= driver.KERNELS
+    assert {launch["function"] for launch in compiled} == {"write", "measure", "combine", "apply_step"}
 
 
 @pytest.mark.slow
 def test_whole_vectors_are_moved_and_registers_suffice(compiled):
     for launch in compiled:
-        if launch["function"] in ("move", "measure"):
+        if launch["function"] in ("apply_step", "measure"):
             assert launch["vector_loads"] > 0, launch
             assert launch["vector_stores"] > 0 or launch["function"] == "measure", launch
         assert launch["stack"] <= 64, launch

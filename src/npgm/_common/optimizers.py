@@ -56,7 +56,7 @@ def adjustment(adjust: str, outputs: int, inputs: int) -> float:
 
 
 def update_rms(
-    xp: Any, size: Array, rms: Array, weight: Array, decay: Any, keep: Any = True, outlier: Any = OUTLIER
+    xp: Any, size: Array, rms: Array, weight: Array, decay: Any, applies: Any = True, outlier: Any = OUTLIER
 ) -> tuple[Array, Array, Array]:
     """Take a measurement into the running mean of squares, by (2) to (4) of docs/auto-scale.md.
 
@@ -66,13 +66,13 @@ def update_rms(
         rms: the root of the mean, from 0.
         weight: the sum of its weights, from 0.
         decay: ρ.
-        keep: whether anything counts.
+        applies: whether anything counts.
         outlier: a measurement counts for at most so many times the mean.
 
     Returns:
         The new ``rms`` and ``weight``, and the root mean square that they say: λ with κ = 1, which is 1 at first.
     """
-    counts = keep & (size > 0) & xp.isfinite(size)
+    counts = applies & (size > 0) & xp.isfinite(size)
     limited = (weight > 0) & (decay > 0)  # without a memory there is nothing that an outlier would spoil
     size = xp.where(limited, xp.minimum(size, outlier * _mean(xp, rms, weight)), size)
     rms = xp.where(counts, xp.hypot(decay**0.5 * rms, (1.0 - decay) ** 0.5 * size), rms)

@@ -94,7 +94,7 @@ def measure(tensors: Tensors, rule: Rule, *, grad_scales: Sequence[float] = (1.0
     They do not overflow, and do not depend on the number of threads.
     """
 
-def move(
+def apply_step(
     tensors: Tensors,
     rule: Rule,
     *,
@@ -140,7 +140,7 @@ def step(parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: flo
 def step_tracked(
     parts: list[tuple[Tensors, Rule, float, int, bool]], *, grad_scale: float = 1.0, threads: int
 ) -> tuple[float | None, list[tuple[float, float]]]:
-    """Take a `step`, and return with its norm ‖y‖ and ‖u‖ of each group, NaN if nothing moved; see `move`."""
+    """Take a `step`, and return with its norm ‖y‖ and ‖u‖ of each group, NaN if nothing moved; see `apply_step`."""
 
 class Stepper:
     """The steps of a method of `npgm.solvers` from all runs' points to the next ones, and what it remembers of them.

@@ -229,7 +229,7 @@ bool overlaps_itself(Tensors const& tensors) {
     return result;
 }
 
-std::vector<Squares> move(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr,
+std::vector<Squares> apply_step(Tensors const& tensors, Rule const& rule, std::span<double const> factors, double lr,
                           std::span<double const> grad_scales, int threads, bool track) {
     check(tensors);
     check_scales(grad_scales, tensors.sizes.size());
@@ -296,18 +296,18 @@ Stepped step(std::span<Part const> parts, double grad_scale, int threads, bool t
     std::span<double const> const grad_scales(&grad_scale, 1);
     std::vector<std::vector<Norm>> norms(parts.size());
     std::vector<Norm> all, members;
-    bool keep = true;
+    bool applies = true;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         if (!parts[i].rule->isotropic && !parts[i].skip) continue;
         norms[i] = measure(*parts[i].tensors, *parts[i].rule, grad_scales, threads);
         if (parts[i].skip)
-            for (Norm const& norm : norms[i]) keep = keep && std::isfinite(norm.largest);
+            for (Norm const& norm : norms[i]) applies = applies && std::isfinite(norm.largest);
         if (parts[i].rule->isotropic) all.insert(all.end(), norms[i].begin(), norms[i].end());
     }
     Stepped result;
     if (track) result.lengths.assign(parts.size(), Lengths{nan, nan});
     if (!all.empty()) result.norm = length_of(joint(all));
-    if (!keep) return result;
+    if (!applies) return result;
     std::vector<double> factors;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         Rule const& rule = *parts[i].rule;
@@ -321,7 +321,7 @@ Stepped step(std::span<Part const> parts, double grad_scale, int threads, bool t
                     members.push_back(norms[j].front());
             factors.push_back(factor_of(rule, joint(members)));
         }
-        auto const squares = move(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads, track);
+        auto const squares = apply_step(*parts[i].tensors, rule, factors, parts[i].lr, grad_scales, threads, track);
         if (track) result.lengths[i] = rule.isotropic ? lengths_of(norms[i], factors) : lengths_of(squares);
     }
     return result;

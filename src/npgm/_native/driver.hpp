@@ -41,7 +41,7 @@ bool overlaps_itself(Tensors const&);
 // or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track` a
 // separable φ has the squares of each tensor; all others are 0.
 std::vector<Norm> measure(Tensors const&, Rule const&, std::span<double const> grad_scales, int threads);
-std::vector<Squares> move(Tensors const&, Rule const&, std::span<double const> factors, double lr,
+std::vector<Squares> apply_step(Tensors const&, Rule const&, std::span<double const> factors, double lr,
                           std::span<double const> grad_scales, int threads, bool track = false);
 
 // Both halves for several groups, whose rules have known kernels. Groups with the same `vector` have one norm.

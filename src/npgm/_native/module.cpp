@@ -124,13 +124,13 @@ NB_MODULE(_core, m) {
         "tensors"_a, "rule"_a, nb::kw_only(), "grad_scales"_a = std::vector<double>{1.0}, "threads"_a);
 
     m.def(
-        "move",
+        "apply_step",
         [](npgm::Tensors const& tensors, npgm::Rule const& rule, std::vector<double> const& factors, double lr,
            std::vector<double> const& grad_scales, int threads, bool track) {
             std::vector<npgm::Squares> squares;
             {
                 nb::gil_scoped_release const released;
-                squares = npgm::move(tensors, rule, factors, lr, grad_scales, threads, track);
+                squares = npgm::apply_step(tensors, rule, factors, lr, grad_scales, threads, track);
             }
             nb::list given, made;
             if (!track) squares.clear();

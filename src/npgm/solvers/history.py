@@ -144,6 +144,6 @@ class Recorder:
     def _reduce(self) -> None:
         if self.gradients:
             gradients = self.xp.stack(self.gradients)
-            for records, measure in ((self.stationarity, self.phi.stationarity), (self.conjugate, self.phi.conjugate)):
-                records.append(to_host(self.xp.reshape(measure(gradients), (-1,))))
+            for records, of in ((self.stationarity, self.phi.stationarity), (self.conjugate, self.phi.conjugate)):
+                records.append(to_host(self.xp.reshape(of(gradients), (-1,))))
             self.gradients.clear()

@@ -278,12 +278,12 @@ def pl_constant(values: Any, stationarity: Any, minimum: float, *, resolution: f
     Raises:
         ValueError: if f is nowhere above ``minimum`` by more than rounding, or below it.
     """
-    f, measure = (np.ravel(np.asarray(v, dtype=np.float64)) for v in (values, stationarity))
+    f, S = (np.ravel(np.asarray(v, dtype=np.float64)) for v in (values, stationarity))
     rho = resolve(f, minimum, given=resolution)
     known = f - minimum > 2.0 * rho
     if not known.any():
         raise ValueError(f"f is nowhere above minimum = {minimum!r} by more than the rounding of its values, {rho:.3g}")
-    quotients = measure[known] / (f[known] - minimum - rho)
+    quotients = S[known] / (f[known] - minimum - rho)
     return Estimate(float(np.min(quotients)), "upper estimate", quotients)
 
 

@@ -12,7 +12,7 @@ from npgm.torch.norms import Norm, ProcessGroups
 from npgm.torch.options import Options
 from npgm.torch.rule import Rule
 
-Moved: TypeAlias = tuple[Tensor, Tensor] | None
+Lengths: TypeAlias = tuple[Tensor, Tensor] | None
 
 
 class Path(Protocol):
@@ -27,14 +27,14 @@ class Path(Protocol):
                 its own if `per_tensor`.
         """
 
-    def move(self, batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
-        """Move the parameters, if ``keep`` is not False; return ‖y‖ and ‖∇φ*(y)‖ of each tensor if `Options.tracks`.
+    def apply_step(self, batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
+        """Move the parameters, if ``applies`` is not False; return ‖y‖ and ‖∇φ*(y)‖ of each tensor if `Options.tracks`.
 
         Args:
             batch: what to move.
             factor: by what an isotropic φ multiplies what it is given; the λ of any other φ, if that follows the
                 gradients, and else None. One number for all tensors, or one for each.
-            keep: without dimensions.
+            applies: without dimensions.
         """
 
 

@@ -44,13 +44,13 @@ def cut(batches: Sequence[Batch], process_group: ProcessGroup | None, limited: C
     return found
 
 
-def remember(batches: Sequence[Batch], cuts: Sequence[Vector], keep: Tensor | None) -> None:
-    """Take the norms of the gradients, as they were cut, into the running means, if ``keep`` is not False."""
+def remember(batches: Sequence[Batch], cuts: Sequence[Vector], applies: Tensor | None) -> None:
+    """Take the norms of the gradients, as they were cut, into the running means, if ``applies`` is not False."""
     for vector in cuts:
         for limit, (batch, *_) in _by_limit(batches, vector):
             rms, weight = _known(batch, vector)
             sizes = _sizes(vector.norm, rms[0])
-            running.update_rms(sizes, rms, weight, keep, decay=optimizers.LIMIT_DECAY, outlier=limit)
+            running.update_rms(sizes, rms, weight, applies, decay=optimizers.LIMIT_DECAY, outlier=limit)
 
 
 def _by_limit(batches: Sequence[Batch], vector: Vector) -> Iterator[tuple[float, list[Batch]]]:

@@ -21,7 +21,10 @@ from npgm.torch.paths.single import as_matrices, of_matrices
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # some search for a number, in a loop that ends when it is found
 def step(
-    batches: Sequence[Batch], vectors: Collection[Sequence[int]], scales: Sequence[Tensor | None], keep: Tensor | None
+    batches: Sequence[Batch],
+    vectors: Collection[Sequence[int]],
+    scales: Sequence[Tensor | None],
+    applies: Tensor | None,
 ) -> None:
     """Take the parameters from y = x - γ m, where they are, to argmin g + γ φ((· - y)/γ), in place.
 
@@ -29,7 +32,7 @@ def step(
         batches: those of all groups.
         vectors: the places of the batches that an isotropic φ sees as one vector.
         scales: of each batch the λ that follows the gradients, of one element or one for each parameter.
-        keep: without dimensions; nothing moves if it is False.
+        applies: without dimensions; nothing moves if it is False.
     """
     # where γ is zero, so is the step
     rates = [0.0 if batch.options.prox is None else float(batch.options.rate) for batch in batches]
@@ -38,7 +41,7 @@ def step(
             own = [None] * len(batch.parameters) if scale is None else scale.expand(len(batch.parameters)).tolist()
             for x, value in zip(batch.parameters, own, strict=True):
                 if (phi := _with_scale(batch.options.phi, value)) is not None:
-                    _move(x, _step(batch.options, phi, x, lr), keep)
+                    _move(x, _step(batch.options, phi, x, lr), applies)
     for places in vectors:
         # groups of different φ share a norm and no φ: those of each φ are a vector to it
         vector: dict[Isotropic, list[tuple[Proximable, Tensor, float]]] = {}
@@ -51,7 +54,7 @@ def step(
         for phi, terms in vector.items():
             functions, points, own_rates = map(list, zip(*terms, strict=True))
             for x, z in zip(points, joint_step(phi, functions, points, own_rates), strict=True):
-                _move(x, z, keep)
+                _move(x, z, applies)
 
 
 def fault(options: Options, parameter: Tensor) -> str | None:
@@ -99,5 +102,5 @@ def _step(options: Options, phi: Reference, y: Tensor, lr: float) -> Tensor:
     return of_matrices(step_or_prox(options.prox, phi, matrices, lr, (-2, -1)), y, options)
 
 
-def _move(x: Tensor, z: Tensor, keep: Tensor | None) -> None:
-    x.copy_(z if keep is None else torch.where(keep.to(x.device), z, x))
+def _move(x: Tensor, z: Tensor, applies: Tensor | None) -> None:
+    x.copy_(z if applies is None else torch.where(applies.to(x.device), z, x))

@@ -78,20 +78,20 @@ KEYS = tuple(key for running in ALL for key in running.keys)
 
 
 def update_rms(
-    size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], keep: Tensor | None, **numbers: float
+    size: Tensor, rms: Sequence[Tensor], weight: Sequence[Tensor], applies: Tensor | None, **numbers: float
 ) -> Tensor:
-    """Take sizes into the running mean of each vector, if ``keep`` is not False, and return its root.
+    """Take sizes into the running mean of each vector, if ``applies`` is not False, and return its root.
 
     Args:
         size: of each vector.
         rms, weight: their states, which change in place.
-        keep: without dimensions.
+        applies: without dimensions.
         **numbers: those of `npgm._common.optimizers.update_rms`.
     """
     s, w = torch.stack(list(rms)), torch.stack(list(weight))
     mean: Tensor
     s, w, mean = optimizers.update_rms(
-        torch, size, s, w, keep=True if keep is None else keep.to(size.device), **numbers
+        torch, size, s, w, applies=True if applies is None else applies.to(size.device), **numbers
     )
     torch._foreach_copy_([*rms, *weight], [*s.unbind(), *w.unbind()])
     return mean

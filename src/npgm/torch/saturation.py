@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npgm.references import Reference
 from npgm.torch import norms
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.norms import Norm
 
 
@@ -38,7 +38,7 @@ class Tracked(NamedTuple):
     """‖y‖ and ‖u‖ of the whole batch or of each tensor; of an isotropic φ the former and the factor."""
     scale: float | Tensor
     """λ."""
-    keep: Tensor | None = None
+    applies: Tensor | None = None
     """Whether anything was moved, without dimensions."""
 
     def read(self) -> tuple[Tensor, Tensor]:
@@ -51,9 +51,9 @@ class Tracked(NamedTuple):
             made = given * made
         assert isinstance(made, Tensor)
         pair = (values.detach().to(norms.widest_dtype(values.device)) for values in (given, made))
-        if self.keep is not None:
-            keep = self.keep
-            pair = (torch.where(keep.to(values.device), values, torch.nan) for values in pair)
+        if self.applies is not None:
+            applies = self.applies
+            pair = (torch.where(applies.to(values.device), values, torch.nan) for values in pair)
         given, made = pair
         return given, made
 
@@ -63,18 +63,18 @@ def tracked(
     measured: Sequence[Norm | None],
     factors: Sequence[Tensor | None],
     scales: Sequence[Tensor | None],
-    moved: Sequence[Moved],
-    keep: Tensor | None,
+    moved: Sequence[Lengths],
+    applies: Tensor | None,
 ) -> list[Tracked]:
     """Return what a step leaves behind of the batches whose groups ask for it.
 
     Args:
         batches: what was moved.
         measured: the norms of what φ was given, where they were taken.
-        factors: what `npgm.torch.batch.Path.move` was given.
+        factors: what `npgm.torch.batch.Path.apply_step` was given.
         scales: each λ that follows the gradients.
         moved: what that function returned.
-        keep: whether anything was moved, without dimensions.
+        applies: whether anything was moved, without dimensions.
     """
     chosen = [] if torch.compiler.is_compiling() else [i for i, batch in enumerate(batches) if batch.options.track]
     # an isotropic φ was told the norms of whole tensors already
@@ -88,7 +88,7 @@ def tracked(
     for i in chosen:
         phi, scale = batches[i].options.phi, scales[i]
         lengths: Any = pairs.get(i) or moved[i] or (measured[i], factors[i])
-        result.append(Tracked(batches[i].group, phi, lengths, phi.scale if scale is None else scale, keep))
+        result.append(Tracked(batches[i].group, phi, lengths, phi.scale if scale is None else scale, applies))
     return result
 
 

@@ -66,15 +66,15 @@ def step(
     cuts = limit.cut(batches, process_group, limited)
     measured = vectors.measured(batches, [_rule(batch) for batch in batches])
     seen = vectors.of(batches, [_has_vector(batch) for batch in batches], measured, process_group, shared)
-    keep = _keep(batches, measured, found_inf, process_group)
-    limit.remember(batches, cuts, keep)
-    factors, scales = _factors(batches, measured, seen, keep)
-    moved = [batch.path.move(batch, factor, keep) for batch, factor in zip(batches, factors, strict=True)]
+    applies = _applies(batches, measured, found_inf, process_group)
+    limit.remember(batches, cuts, applies)
+    factors, scales = _factors(batches, measured, seen, applies)
+    moved = [batch.path.apply_step(batch, factor, applies) for batch, factor in zip(batches, factors, strict=True)]
     if any(batch.options.prox is not None for batch in batches):
-        proximal.step(batches, [vector.members for vector in seen if vector.lift == Isotropic.lift], scales, keep)
+        proximal.step(batches, [vector.members for vector in seen if vector.lift == Isotropic.lift], scales, applies)
     return Seen(
         [vector.norm for vector in seen if vector.lift == Isotropic.lift],
-        saturation.tracked(batches, measured, factors, scales, moved, keep),
+        saturation.tracked(batches, measured, factors, scales, moved, applies),
     )
 
 
@@ -88,9 +88,9 @@ def _has_vector(batch: Batch) -> bool:
 
 
 def _factors(
-    batches: Sequence[Batch], measured: Sequence[Norm | None], seen: Sequence[Vector], keep: Tensor | None
+    batches: Sequence[Batch], measured: Sequence[Norm | None], seen: Sequence[Vector], applies: Tensor | None
 ) -> tuple[list[Tensor | None], list[Tensor | None]]:
-    """Let λ follow what was measured; return the factors of `npgm.torch.batch.Path.move`, and each λ that follows."""
+    """Let λ follow what was measured; return the factors of `Path.apply_step`, and each λ that follows."""
     factors: list[Tensor | None] = [None] * len(batches)
     scales: list[Tensor | None] = [None] * len(batches)
     for vector in seen:
@@ -106,7 +106,7 @@ def _factors(
                 if batch.options.automatic:
                     decay = batch.options.scale_decay
                     if decay not in roots:
-                        roots[decay] = _updated_rms(batch, vector, keep)
+                        roots[decay] = _updated_rms(batch, vector, applies)
                     scale = batch.options.relative_scale * roots[decay]
                 factor = _factor(batch, vector.norm, scale)
                 made[key] = norms.finite(factor.to(part.largest.device, part.largest.dtype)), scale
@@ -114,11 +114,12 @@ def _factors(
     return factors, scales
 
 
-def _updated_rms(batch: Batch, vector: Vector, keep: Tensor | None) -> Tensor:
+def _updated_rms(batch: Batch, vector: Vector, applies: Tensor | None) -> Tensor:
     """Take what was measured into the state of a vector, or of many, and return the root mean square of each."""
     rms, weight = vector.known(batch.scale_rms, batch.scale_weight)
     norm = Norm(*(value.to(rms[0]) for value in vector.norm))
-    return running.update_rms(auto_scale.sizes(norm, vector.terms), rms, weight, keep, decay=batch.options.scale_decay)
+    sizes = auto_scale.sizes(norm, vector.terms)
+    return running.update_rms(sizes, rms, weight, applies, decay=batch.options.scale_decay)
 
 
 def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:
@@ -137,13 +138,13 @@ def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:
     return factor
 
 
-def _keep(
+def _applies(
     batches: Sequence[Batch],
     measured: Sequence[Norm | None],
     found_inf: Tensor | None,
     process_group: ProcessGroup | None,
 ) -> Tensor | None:
-    """Return whether to move, as a tensor without dimensions, or None if that is not asked."""
+    """Return whether the step applies, as a tensor without dimensions, or None if that is not asked."""
     flags = [] if found_inf is None else [found_inf.reshape(1) == 0]
     for batch, norm in zip(batches, measured, strict=True):
         if batch.options.nonfinite == "skip" and norm is not None:

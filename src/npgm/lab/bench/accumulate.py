@@ -68,7 +68,7 @@ def _training_step(batch_size: int, *, hooked: bool) -> Callable[[], tuple[float
             rules.append(native._rule(batch.options.rule))
             return unhooked(batches)
         norm = math.hypot(*norms.values())
-        native.move(batch, torch.tensor([math.asinh(norm / batch.options.phi.scale) / norm]).double(), None)
+        native.apply_step(batch, torch.tensor([math.asinh(norm / batch.options.phi.scale) / norm]).double(), None)
         return norm
 
     unhooked = native.step

@@ -51,5 +51,5 @@ def _largest_errors(kernel: kernels.Kernel, every: int) -> dict[str, float]:
 def _preconditioned(rule: _core.Rule, y: Array) -> Array:
     core, u = _native.core(), np.zeros_like(y)
     tensors = core.Tensors([u.ctypes.data], [y.ctypes.data], [], [y.size], dtype="float32")
-    core.move(tensors, rule, factors=(), lr=-1.0, threads=1)
+    core.apply_step(tensors, rule, factors=(), lr=-1.0, threads=1)
     return u

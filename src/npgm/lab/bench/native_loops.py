@@ -66,7 +66,7 @@ def _loops_of(size: int, times: int, deviation: float, momentum: bool, threads: 
         return core.measure(given, rules[""], threads=threads)
 
     def update(kernel: str) -> None:
-        core.move(given, rules[kernel], factors=() if kernel else (0.5,), lr=1e-9, threads=threads)
+        core.apply_step(given, rules[kernel], factors=() if kernel else (0.5,), lr=1e-9, threads=threads)
 
     def both() -> None:
         norm()

@@ -27,13 +27,13 @@ from npgm.theory.bounds.deterministic import (
     theorem_2_4,
     theorem_2_7,
 )
-from npgm.theory.bounds.measure import example_e_2, gradient_norm, proposition_e_1
 from npgm.theory.bounds.momentum import (
     momentum_after,
     momentum_after_variable,
     momentum_before,
     momentum_before_bounded,
 )
+from npgm.theory.bounds.stationarity import example_e_2, gradient_norm, proposition_e_1
 from npgm.theory.bounds.stochastic import (
     proposition_3_2,
     proposition_3_2_provenance,

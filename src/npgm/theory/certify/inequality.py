@@ -38,10 +38,10 @@ def descent(function: Function, reference: Reference | str, points: Any, smoothn
     pairs = [function(x) for x in points]
     values = np.array([float(value) for value, _ in pairs])
     u = phi.precondition(np.stack([grad for _, grad in pairs]), axis=-1)
-    measure = phi.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
+    stationarity = phi.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
 
     def slack(source: slice, target: slice) -> Floats:
-        model = phi(L * (points[target] - points[source]) + u[source], axis=-1) - measure[source]
+        model = phi(L * (points[target] - points[source]) + u[source], axis=-1) - stationarity[source]
         difference: Floats = values[source] + model / L - values[target]
         return difference
 

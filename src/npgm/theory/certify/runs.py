@@ -68,7 +68,7 @@ def deterministic(
     check(history)
     phi, lr = history.method.stationarity_reference, history.method.lr
     momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
-    fun, norms, measure = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
+    fun, norms, stationarity = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
     # every bound increases with D0, which is known up to ρ
@@ -85,7 +85,7 @@ def deterministic(
         trials["Theorem 2.4"] = lambda: bounds.theorem_2_4(phi, pl=pl, **heavy)
         trials["Theorem 2.4, refined"] = lambda: bounds.theorem_2_4(phi, pl=pl, refined=True, **heavy)
     if lipschitz is not None:
-        also: dict[str, Any] = {**heavy, "lipschitz": lipschitz, "first": float(measure[0])}
+        also: dict[str, Any] = {**heavy, "lipschitz": lipschitz, "first": float(stationarity[0])}
         trials["Theorem 2.7"] = lambda: bounds.theorem_2_7(phi, **also)
         trials["Theorem B"] = lambda: bounds.momentum_after(phi, **also)
         trials["Theorem 2.7, tight"] = lambda: bounds.theorem_2_7(phi, tight=True, **also)
@@ -108,9 +108,9 @@ def deterministic(
         return potential
 
     quantities: dict[str, Callable[[Bound], Floats]] = {
-        "mean stationarity": lambda bound: np.cumsum(measure) / np.arange(1, measure.size + 1),
+        "mean stationarity": lambda bound: np.cumsum(stationarity) / np.arange(1, stationarity.size + 1),
         "mean stationarity from 1": lambda bound: np.concatenate(
-            [[np.nan], np.cumsum(measure[1:]) / np.arange(1, measure.size)]
+            [[np.nan], np.cumsum(stationarity[1:]) / np.arange(1, stationarity.size)]
         ),
         "gap": lyapunov,
         "conjugate": lambda bound: series(history, "conjugate"),

@@ -55,12 +55,12 @@ def auto(
     sigma = getattr(rule, "decrease", 0.1) if decrease is None else validate.nonnegative("decrease", decrease)
     momentum = getattr(history.method, "momentum", 0.0)
     composite = "decrease" in history
-    fun, measure = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
+    fun, stationarity = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
     stepsizes, taken = _steps(history, fun.size)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     D0 = float(gap_above(fun, minimum)[0]) + rho
     before, after = fun[:-1][taken], fun[1:][taken]
-    gammas, S = stepsizes[taken], measure[:-1][taken]
+    gammas, S = stepsizes[taken], stationarity[:-1][taken]
     allowed = max(1e-12, 8.0 * history.eps) * np.abs(before) + rho  # by rounding, at each step
 
     def tested(name: str) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def auto(
         known = tested(name)
         if momentum < 0.5:
             raise AssumptionError(name, "the second test of backtracking, made for β >= 1/2", f"β = {momentum:g}")
-        return bounds.momentum_after_variable(**known, tau=TAU, first=float(measure[0]))
+        return bounds.momentum_after_variable(**known, tau=TAU, first=float(stationarity[0]))
 
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"

@@ -153,7 +153,7 @@ def stochastic(
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
     phi = history.method.stationarity_reference
-    fun, measure = _runs(history)
+    fun, stationarity = _runs(history)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
     run: dict[str, Any] = {
@@ -181,7 +181,7 @@ def stochastic(
             known_minimum(bound.theorem, minimum, exact)
             mean, chance = _mean(gap)
             return mean, rounding + rho, chance
-        of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else measure
+        of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else stationarity
         mean, chance = _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None])
         return mean, rounding, chance
 
@@ -218,7 +218,7 @@ def growing_batches(
     last = max(len(_runs(history)[0]) for history in histories) - 1
     observed, chance, D0 = np.full(last, np.nan), np.full(last, np.nan), 0.0
     for history in histories:
-        fun, measure = _runs(history)
+        fun, stationarity = _runs(history)
         K = len(fun) - 1
         if K < 1:
             raise ValueError("a history of no iteration says nothing of Theorem 3.4")
@@ -227,7 +227,7 @@ def growing_batches(
         rho = resolve(fun, minimum, eps=history.eps, given=resolution)
         D0 = max(D0, float(np.max(gap_above(fun[0], minimum))) + rho)
         if fun.shape[1] > 1:
-            observed[K - 1], chance[K - 1] = (part[0] for part in _mean(measure[:-1].mean(axis=0, keepdims=True)))
+            observed[K - 1], chance[K - 1] = (part[0] for part in _mean(stationarity[:-1].mean(axis=0, keepdims=True)))
 
     def trial() -> Bound:
         bound = bounds.theorem_3_4(
@@ -258,10 +258,12 @@ def _runs(history: History) -> tuple[Floats, Floats]:
     for name in ("fun", "stationarity"):
         if name not in history:
             raise ValueError(f"history has no {name!r}; it must be one of npgm.theory.certify.simulate")
-    fun, measure = (np.asarray(history[name], dtype=np.float64) for name in ("fun", "stationarity"))
-    if fun.ndim != 2 or fun.shape != measure.shape:
-        raise ValueError(f"the history must have shape (iterations + 1, seeds), not {fun.shape} and {measure.shape}")
-    return fun, measure
+    fun, stationarity = (np.asarray(history[name], dtype=np.float64) for name in ("fun", "stationarity"))
+    if fun.ndim != 2 or fun.shape != stationarity.shape:
+        raise ValueError(
+            f"the history must have shape (iterations + 1, seeds), not {fun.shape} and {stationarity.shape}"
+        )
+    return fun, stationarity
 
 
 def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
 from npgm.torch.paths.single import cut_off, masked, rate, weight, working
@@ -37,25 +37,25 @@ def norm(ys: list[Tensor], *, per_tensor: bool) -> Norm:
     return Norm(largest, ratios)
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
     us = gradients(batch, rule)
-    moved: Moved = None
+    lengths: Lengths = None
     if not rule.before:
-        us, moved = _directions(batch, us, factor)
-    us = _masked(us, keep)
+        us, lengths = _directions(batch, us, factor)
+    us = _masked(us, applies)
     if batch.momentum:
-        us = average(batch, us, keep)
+        us = average(batch, us, applies)
     if rule.before:
-        us, moved = _directions(batch, us, factor)
-        us = _masked(us, keep)
-    advance(batch, us, keep)
-    return moved
+        us, lengths = _directions(batch, us, factor)
+        us = _masked(us, applies)
+    advance(batch, us, applies)
+    return lengths
 
 
-def tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
-    """Return what `npgm.torch.batch.Path.move` returns, for us = ∇φ*(ys)."""
+def tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Lengths:
+    """Return what `npgm.torch.batch.Path.apply_step` returns, for us = ∇φ*(ys)."""
     if not batch.options.tracks:
         return None
     return torch.stack(torch._foreach_norm(ys)), torch.stack(torch._foreach_norm(us))
@@ -66,9 +66,9 @@ def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
     return list(torch._foreach_lerp(_wide(batch, batch.momentum), us, 1.0 - batch.options.momentum))
 
 
-def average(batch: Batch, us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
-    """Take ``us`` into the momentum, if ``keep`` is not False, and return it in the dtype in which to compute."""
-    means, share = _wide(batch, batch.momentum), weight(batch, us[0], keep)
+def average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
+    """Take ``us`` into the momentum, if ``applies`` is not False, and return it in the dtype in which to compute."""
+    means, share = _wide(batch, batch.momentum), weight(batch, us[0], applies)
     if isinstance(share, Tensor):
         torch._foreach_mul_(means, 1.0 - share)
         torch._foreach_add_(means, torch._foreach_mul(us, share))
@@ -79,9 +79,9 @@ def average(batch: Batch, us: list[Tensor], keep: Tensor | None) -> list[Tensor]
     return means
 
 
-def advance(batch: Batch, us: list[Tensor], keep: Tensor | None) -> None:
-    """Move the parameters against ``us``, if ``keep`` is not False."""
-    rule, lr = batch.options.rule, rate(batch, us[0], keep)
+def advance(batch: Batch, us: list[Tensor], applies: Tensor | None) -> None:
+    """Move the parameters against ``us``, if ``applies`` is not False."""
+    rule, lr = batch.options.rule, rate(batch, us[0], applies)
     points = _wide(batch, batch.parameters)
     if rule.decoupled_decay:
         torch._foreach_mul_(points, 1.0 - lr * rule.decoupled_decay)
@@ -105,7 +105,7 @@ def gradients(batch: Batch, rule: Rule) -> list[Tensor]:
     return ys
 
 
-def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> tuple[list[Tensor], Moved]:
+def _directions(batch: Batch, ys: list[Tensor], factor: Tensor | None) -> tuple[list[Tensor], Lengths]:
     """∇φ* of all of them, which for an isotropic φ are multiples, with what is tracked."""
     if batch.options.rule.isotropic:
         return list(torch._foreach_mul(ys, _of_each(factor, ys))), None  # type: ignore[arg-type]
@@ -126,11 +126,11 @@ def _quotients(batch: Batch, ys: list[Tensor], scales: Tensor) -> Tensor:
     return cut_off(flat, infinite)
 
 
-def _masked(us: list[Tensor], keep: Tensor | None) -> list[Tensor]:
-    if keep is None:
+def _masked(us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
+    if applies is None:
         return us
     flat, _ = _flat(us, us, us[0].dtype)
-    return _split(masked(flat, keep), us)
+    return _split(masked(flat, applies), us)
 
 
 def _of_each(values: Tensor, tensors: list[Tensor]) -> Tensor | list[Tensor]:

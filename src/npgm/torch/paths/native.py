@@ -16,7 +16,7 @@ from torch import Tensor
 
 from npgm import _native
 from npgm.torch import fused
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.fused import DTYPES, PLAIN
 from npgm.torch.norms import Norm
 from npgm.torch.options import Options
@@ -108,17 +108,17 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     return Norm(*_measure(batch.native, rule, batch.grad_scale))
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
     tracks = batch.options.tracks
-    if keep is None or keep.item():
+    if applies is None or applies.item():
         torch.autograd.graph.increment_version([*batch.parameters, *batch.momentum])
-        moved = _move(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale, tracks)
+        lengths = _apply_step(batch.native, batch.options.rule, factor, batch.options.rate, batch.grad_scale, tracks)
     else:
-        moved = 2 * ([math.nan] * len(batch.parameters),)
+        lengths = 2 * ([math.nan] * len(batch.parameters),)
     if not tracks:
         return None
-    given, made = torch.tensor(moved, dtype=torch.float64, device="cpu")
+    given, made = torch.tensor(lengths, dtype=torch.float64, device="cpu")
     return given, made
 
 
@@ -129,7 +129,7 @@ def _measure(native: _core.Tensors, rule: Rule, grad_scale: Tensor | None) -> Te
     return torch.tensor(measured, dtype=torch.float64, device="cpu")
 
 
-def _move(
+def _apply_step(
     native: _core.Tensors,
     rule: Rule,
     factor: Tensor | None,
@@ -137,7 +137,7 @@ def _move(
     grad_scale: Tensor | None,
     track: bool = False,
 ) -> tuple[list[float], list[float]]:
-    moved: tuple[list[float], list[float]] = _native.core().move(
+    lengths: tuple[list[float], list[float]] = _native.core().apply_step(
         native,
         _rule(rule),
         factors=[] if factor is None else factor.tolist(),
@@ -146,7 +146,7 @@ def _move(
         threads=torch.get_num_threads(),
         track=track,
     )
-    return moved
+    return lengths
 
 
 def _numbers(grad_scale: Tensor | None) -> list[float]:
@@ -167,20 +167,20 @@ def _measure_operator(
     return _measure(addresses(points, gradients, averages), Rule.of_arguments(**rule), grad_scale)
 
 
-def _move_operator(
+def _apply_step_operator(
     points: list[Tensor],
     gradients: list[Tensor],
     averages: list[Tensor],
     factors: Tensor | None,
     lr: Tensor,
     grad_scale: Tensor | None,
-    keep: Tensor | None,
+    applies: Tensor | None,
     **rule: Any,
 ) -> None:
-    if keep is None or keep.item():
+    if applies is None or applies.item():
         torch.autograd.graph.increment_version([*points, *averages])
-        _move(addresses(points, gradients, averages), Rule.of_arguments(**rule), factors, lr, grad_scale)
+        _apply_step(addresses(points, gradients, averages), Rule.of_arguments(**rule), factors, lr, grad_scale)
 
 
 torch.library.impl("npgm::measure", "CPU", _measure_operator)
-torch.library.impl("npgm::move_", "CPU", _move_operator)
+torch.library.impl("npgm::apply_step_", "CPU", _apply_step_operator)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.norms import Norm
 from npgm.torch.rule import Rule
 
@@ -25,9 +25,9 @@ torch.library.define(
     tags=torch.Tag.cudagraph_unsafe,
 )
 torch.library.define(
-    "npgm::move_",
+    "npgm::apply_step_",
     "(Tensor(a!)[] points, Tensor[] gradients, Tensor(b!)[] averages, Tensor? factors, Tensor lr, Tensor? grad_scale,"
-    f" Tensor? keep, {_RULE}) -> ()",
+    f" Tensor? applies, {_RULE}) -> ()",
     tags=torch.Tag.cudagraph_unsafe,
 )
 
@@ -37,7 +37,7 @@ def _(points: object, gradients: list[Tensor], *args: object, per_tensor: bool, 
     return gradients[0].new_empty((2, len(gradients) if per_tensor else 1), dtype=torch.float64)
 
 
-@torch.library.register_fake("npgm::move_")  # type: ignore[untyped-decorator]
+@torch.library.register_fake("npgm::apply_step_")  # type: ignore[untyped-decorator]
 def _(*args: object, **rule: object) -> None:
     return None
 
@@ -49,7 +49,7 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     return Norm(result[0], result[1])
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`; nothing is tracked."""
     lr = batch.options.rate
     if isinstance(lr, Tensor):
@@ -57,14 +57,14 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
         lr = lr if lr.is_cpu else _on(batch, lr)
     # a product, since a float by itself would be compiled in as a constant
     lr = lr * torch.ones((), dtype=torch.float64, device=batch.parameters[0].device)
-    torch.ops.npgm.move_(
+    torch.ops.npgm.apply_step_(
         batch.parameters,
         batch.gradients,
         batch.momentum,
         factor,
         lr,
         _on(batch, batch.grad_scale),
-        _on(batch, keep),
+        _on(batch, applies),
         **batch.options.rule.arguments(),
     )
     return None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from npgm._common import optimizers
 from npgm.references import Spectral
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.norms import Norm, divisor, working_dtype
 from npgm.torch.options import Options
 from npgm.torch.rule import Rule
@@ -26,16 +26,16 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     return Norm(largest, ratio.reshape(1))
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
     (parameter,), (gradient,), rule = batch.parameters, batch.gradients, batch.options.rule
     u = _gradient(batch, rule)
-    moved: Moved = None
+    lengths: Lengths = None
     if not rule.before:
-        u, moved = _direction(batch, u, factor)
-    u = masked(u, keep)
+        u, lengths = _direction(batch, u, factor)
+    u = masked(u, applies)
     for buffer in batch.momentum:
-        mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, keep))
+        mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, applies))
         if mean is not buffer:
             buffer.copy_(mean)
         if batch.options.nesterov:
@@ -43,11 +43,11 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
         else:  # autograd keeps it, and the next step changes it
             u = mean.clone() if batch.options.differentiable else mean
     if rule.before:
-        u, moved = _direction(batch, u, factor)
-        u = masked(u, keep)
+        u, lengths = _direction(batch, u, factor)
+        u = masked(u, applies)
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
-    lr = rate(batch, u, keep)
+    lr = rate(batch, u, applies)
     x = wide(parameter, u.dtype)
     if rule.decoupled_decay:
         left = 1.0 - lr * rule.decoupled_decay
@@ -58,7 +58,7 @@ def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
         x.add_(u, alpha=-lr)
     if x is not parameter:
         parameter.copy_(x)
-    return moved
+    return lengths
 
 
 def _gradient(batch: Batch, rule: Rule) -> Tensor:
@@ -74,7 +74,7 @@ def _gradient(batch: Batch, rule: Rule) -> Tensor:
     return y
 
 
-def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, Moved]:
+def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, Lengths]:
     """∇φ*(y), which for an isotropic φ is a multiple of y, with what is tracked."""
     if batch.options.rule.isotropic:
         return y * factor.reshape(()), None  # type: ignore[union-attr]
@@ -82,12 +82,12 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, 
     phi = batch.options.phi
     view = as_matrices(quotient, batch.options) if isinstance(phi, Spectral) else quotient
     u: Tensor = phi.precondition(view)
-    moved = None
+    lengths = None
     if batch.options.tracks:
-        moved = torch.linalg.vector_norm(y.detach()).reshape(1), torch.linalg.vector_norm(u.detach()).reshape(1)
+        lengths = torch.linalg.vector_norm(y.detach()).reshape(1), torch.linalg.vector_norm(u.detach()).reshape(1)
     if batch.options.adjust is not None:
         u = u * optimizers.adjustment(batch.options.adjust, *u.shape[-2:])
-    return (of_matrices(u, y, batch.options) if isinstance(phi, Spectral) else u), moved
+    return (of_matrices(u, y, batch.options) if isinstance(phi, Spectral) else u), lengths
 
 
 def as_matrices(y: Tensor, options: Options) -> Tensor:
@@ -113,8 +113,8 @@ def working(batch: Batch) -> torch.dtype:
     return torch.promote_types(dtype, batch.momentum[0].dtype) if batch.momentum else dtype
 
 
-def rate(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
-    """Return the stepsize, 0 where ``keep`` is False."""
+def rate(batch: Batch, like: Tensor, applies: Tensor | None) -> float | Tensor:
+    """Return the stepsize, 0 where ``applies`` is False."""
     lr = batch.options.rate
     if isinstance(lr, Tensor):
         lr = lr.squeeze()
@@ -122,7 +122,7 @@ def rate(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
         lr = lr if lr.device.type == "cpu" else lr.to(like.device)
     elif torch.compiler.is_compiling():
         lr = lr * like.new_ones(())  # in any other use than a product a float is compiled in as a constant
-    return lr if keep is None else lr * keep.to(like)
+    return lr if applies is None else lr * applies.to(like)
 
 
 def largest_of(y: Tensor) -> Tensor:
@@ -140,15 +140,15 @@ def cut_off(quotient: Tensor, infinite: Tensor) -> Tensor:
     return torch.where(infinite, quotient, quotient.clamp(-largest, largest))
 
 
-def weight(batch: Batch, like: Tensor, keep: Tensor | None) -> float | Tensor:
-    """Return 1 - β, 0 where ``keep`` is False."""
+def weight(batch: Batch, like: Tensor, applies: Tensor | None) -> float | Tensor:
+    """Return 1 - β, 0 where ``applies`` is False."""
     value = 1.0 - batch.options.momentum
-    return value if keep is None else value * keep.to(like)
+    return value if applies is None else value * applies.to(like)
 
 
-def masked(u: Tensor, keep: Tensor | None) -> Tensor:
-    """Return u, 0 where ``keep`` is False: not even NaN, which a product with 0 would leave."""
-    return u if keep is None else torch.where(keep.to(u.device), u, 0.0)
+def masked(u: Tensor, applies: Tensor | None) -> Tensor:
+    """Return u, 0 where ``applies`` is False: not even NaN, which a product with 0 would leave."""
+    return u if applies is None else torch.where(applies.to(u.device), u, 0.0)
 
 
 def wide(tensor: Tensor, dtype: torch.dtype) -> Tensor:

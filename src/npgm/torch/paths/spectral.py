@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from npgm._common import optimizers
-from npgm.torch.batch import Batch, Moved
+from npgm.torch.batch import Batch, Lengths
 from npgm.torch.norms import Norm
 from npgm.torch.options import rows_and_columns
 from npgm.torch.paths import foreach
@@ -27,21 +27,21 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     return foreach.norm(ys, per_tensor=rule.per_tensor)
 
 
-def move(batch: Batch, factor: Tensor | None, keep: Tensor | None) -> Moved:
+def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
     rule = batch.options.rule
-    us = [masked(y, keep) for y in foreach.gradients(batch, rule)]
-    moved: Moved = None
+    us = [masked(y, applies) for y in foreach.gradients(batch, rule)]
+    lengths: Lengths = None
     if not rule.before:
         ys, us = us, directions(batch, us, factor)
-        moved = _tracked(batch, ys, us)
+        lengths = _tracked(batch, ys, us)
     if batch.momentum:
-        us = _ahead(batch, us, foreach.average(batch, us, keep))
+        us = _ahead(batch, us, foreach.average(batch, us, applies))
     if rule.before:
         ys, us = us, directions(batch, us, factor)
-        moved = _tracked(batch, ys, us)
-    foreach.advance(batch, [masked(u, keep) for u in us], keep)
-    return moved
+        lengths = _tracked(batch, ys, us)
+    foreach.advance(batch, [masked(u, applies) for u in us], applies)
+    return lengths
 
 
 def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
@@ -80,17 +80,17 @@ def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     return [of_matrices(u, y, options) for u, y in zip(us, ys, strict=True)]
 
 
-def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Moved:
-    moved = foreach.tracked(batch, ys, us)
-    if moved is None or (adjust := batch.options.adjust) is None:
-        return moved
+def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Lengths:
+    lengths = foreach.tracked(batch, ys, us)
+    if lengths is None or (adjust := batch.options.adjust) is None:
+        return lengths
     options, parameters = batch.options, batch.full or batch.parameters
     sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
     made = [
         u / optimizers.adjustment(adjust, rows // options.blocks, columns)
-        for u, (rows, columns) in zip(moved[1], sizes, strict=True)
+        for u, (rows, columns) in zip(lengths[1], sizes, strict=True)
     ]
-    return moved[0], torch.stack(made)
+    return lengths[0], torch.stack(made)
 
 
 def _as_dtensor(local: Tensor, like: Any) -> Any:

@@ -64,14 +64,14 @@ def measure(
     return result
 
 
-def move(
+def apply_step(
     points: list[Tensor],
     gradients: list[Tensor],
     momentum: list[Tensor],
     factors: Tensor | None,
     lr: Tensor,
     grad_scale: Tensor | None,
-    keep: Tensor | None,
+    applies: Tensor | None,
     **rule: Any,
 ) -> None:
     """Move as `npgm.torch.batch.Path` says, with all numbers read on the device."""
@@ -85,13 +85,13 @@ def move(
         for group in groups:
             table, blocks = _table(decoded, points[group], gradients[group], momentum[group])
             if blocks:
-                loops.move[(blocks,)](
+                loops.apply_step[(blocks,)](
                     table,
                     len(points[group]),
                     factors[group] if factors is not None and per_tensor else factors,
                     lr,
                     grad_scale[group] if grad_scale is not None and _is_each(grad_scale) else grad_scale,
-                    keep,
+                    applies,
                     T=_DTYPES[working_dtype(dtype)],
                     PARAMETER=_DTYPES[dtype],
                     MOMENTUM=_DTYPES[momentum[0].dtype] if momentum else None,
@@ -108,7 +108,7 @@ def move(
 
 
 torch.library.impl("npgm::measure", "CUDA", measure)
-torch.library.impl("npgm::move_", "CUDA", move)
+torch.library.impl("npgm::apply_step_", "CUDA", apply_step)
 
 
 def _is_each(values: Tensor | None) -> bool:

@@ -33,13 +33,13 @@ def write(table, start, values):
 
 
 @triton.jit(do_not_specialize=["n"])
-def move(
+def apply_step(
     table,
     n,
     factors,
     lr,
     grad_scale,
-    keep,
+    applies,
     T: tl.constexpr,
     PARAMETER: tl.constexpr,
     MOMENTUM: tl.constexpr,
@@ -59,8 +59,8 @@ def move(
     that of the table if they are None. BEFORE is whether the momentum averages gradients.
     """
     moving = True
-    if keep is not None:
-        moving = tl.load(keep)
+    if applies is not None:
+        moving = tl.load(applies)
     if moving:
         scale = number(table, 0).to(T)
         weight = number(table, 1).to(T)
