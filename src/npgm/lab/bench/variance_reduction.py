@@ -56,8 +56,8 @@ def cases() -> dict[str, Case]:
 
 
 def run(
-    steps: Annotated[int, Option(min=10, help="Steps, with one gradient each; STORM has two.")] = 1000,
-    seeds: Annotated[int, Option(min=1, help="How many runs a mean is of.")] = 3,
+    steps: Annotated[int, Option(min=10, help="Steps, with one gradient each; STORM has two.")] = 300,
+    seeds: Annotated[int, Option(min=1, help="How many runs a mean is of.")] = 2,
     reference: Annotated[str, Option(help="φ, before whose map the momentum is.")] = "isotropic-cosh",
     problems: Annotated[list[str] | None, Option(help="A problem; by default all; repeatable.")] = None,
 ) -> None:
