@@ -13,7 +13,7 @@ from npgm.lab import bench as benchmarks
 from npgm.lab.bench.steps.cases import DTYPES, PRESETS, SETS
 from npgm.lab.terminal import complain, console, guarded, new_table
 
-_EXTRAS = {"lightning": "lightning"}
+_EXTRAS = {"lightning": "lightning", "pyproximal": "pyproximal", "sklearn": "scikit-learn"}
 """Packages that are no part of the extra of the command line."""
 
 
