@@ -112,6 +112,7 @@ class SpectralGD(NPGM):
         {options}
 
     Example:
+        >>> import torch
         >>> import npgm.torch
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> optimizer = SpectralGD(npgm.torch.matrices(model), lr=0.02)

@@ -218,7 +218,7 @@ class NPGM(Optimizer):
         Example:
             >>> p = torch.nn.Parameter(torch.zeros(2))
             >>> p.grad = torch.tensor([3.0, 4.0])
-            >>> optimizer = NGD([p], lr=0.1, scale=5.0, track=True)
+            >>> optimizer = NPGM([p], lr=0.1, reference="isotropic-log", scale=5.0, track=True)
             >>> optimizer.step()
             >>> [saturation] = optimizer.saturation
             >>> round(saturation.value.item(), 6)
