@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -61,7 +62,8 @@ def main(arguments: list[str]) -> int:
         taken = subprocess.run(ask, env=environment, capture_output=True, text=True, check=True).stdout.strip()
         seed = int.from_bytes(os.urandom(4))
         start = time.perf_counter()
-        with busy(beside):
+        # what Inductor compiled for other kernels does not compile with these, and its cache does not tell them apart
+        with busy(beside), tempfile.TemporaryDirectory() as environment["TORCHINDUCTOR_CACHE_DIR"]:
             command = [sys.executable, "-m", "pytest", f"--randomly-seed={seed}", *arguments]
             status = subprocess.run(command, env=environment, check=False).returncode
         failed |= status != 0
