@@ -7,16 +7,18 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from unittest import mock
 
 from typer.testing import CliRunner
 
 from npgm.__main__ import main
-from npgm.lab import cli
+from npgm.lab import cli, terminal
 
 
 def npgm(*arguments: object, status: int = 0, columns: int = 200) -> str:
     """Run a command, check its exit status, and return what it printed."""
-    done = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli.app, [str(argument) for argument in arguments])
+    with mock.patch.object(terminal.console, "_width", columns):  # read from COLUMNS once, which pytest-xdist sets
+        done = CliRunner(env={"COLUMNS": str(columns)}).invoke(cli.app, [str(argument) for argument in arguments])
     assert done.exit_code == status, (done.output, done.exception)
     return done.output
 
