@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants import MUTANTS
 from pages import ROOT
 
 SOURCE = ROOT / "src"
@@ -78,3 +79,10 @@ def test_no_import_runs_in_a_circle():
 def test_the_names_of_tests_have_at_most_sixty_characters():
     named = (re.findall(r"^def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE) for path in TESTS)
     assert not [name for names in named for name in names if len(name) > 60]
+
+
+def test_every_mutant_changes_a_line_and_has_its_tests():
+    for file, line, instead, tests in MUTANTS:
+        assert line in (SOURCE / "npgm" / file).read_text(encoding="utf-8"), (file, line)
+        assert line != instead
+        assert (ROOT / "tests" / tests).exists(), tests
