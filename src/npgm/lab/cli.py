@@ -281,7 +281,9 @@ def certify(
         return done
 
     done = guarded(work)
-    table = new_table("theorem", "source", "quantity", "bound", "run", "ratio", "verdict", wrapped=("theorem", "quantity"))
+    table = new_table(
+        "theorem", "source", "quantity", "bound", "run", "ratio", "verdict", wrapped=("theorem", "quantity")
+    )
     for certificate in done.report.certificates:
         bound = certificate.bound
         at_end = f"{bound.values[-1]:.4g}{' (vacuous)' if bound.vacuous[-1] else ''}"
