@@ -246,7 +246,7 @@ std::vector<Squares> apply_step(Tensors const& tensors, Rule const& rule, std::s
     if (overlaps(tensors)) threads = 1;
     auto const blocks = blocks_of(tensors.sizes);
     std::size_t const bytes = size_of(tensors.dtype), momentum_bytes = size_of(tensors.momentum_dtype);
-    std::vector<Squares> parts(blocks.size());
+    std::vector<Squares> parts(track ? blocks.size() : 0);
     for_each(blocks, threads, [&](std::size_t i) {
         auto const [tensor, offset, size] = blocks[i];
         double const factor = factors.empty() ? step.scale : of_each(factors, tensor);
@@ -254,13 +254,14 @@ std::vector<Squares> apply_step(Tensors const& tensors, Rule const& rule, std::s
         own.gradient_factor /= of_each(grad_scales, tensor);
         if (!rule.isotropic) own.scale = factor;
         own.tracks = track;
-        parts[i] = loop(
+        Squares const part = loop(
             at<void>(tensors.parameters[tensor], offset, bytes), at<void>(tensors.gradients[tensor], offset, bytes),
             tensors.momentum.empty() ? nullptr : at<void>(tensors.momentum[tensor], offset, momentum_bytes), size, own,
             factor);
+        if (track) parts[i] = part;
     });
-    std::vector<Squares> sums(count);
-    for (std::size_t i = 0; i < blocks.size(); ++i) sums[blocks[i].tensor] += parts[i];
+    std::vector<Squares> sums(track ? count : 0);
+    for (std::size_t i = 0; i < parts.size(); ++i) sums[blocks[i].tensor] += parts[i];
     return sums;
 }
 

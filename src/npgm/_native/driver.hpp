@@ -38,8 +38,8 @@ bool overlaps_itself(Tensors const&);
 
 // The two halves of a step. `factors` are what an isotropic φ multiplies by, one for all tensors or one for each, or the
 // λ of a separable φ in place of that of its rule; `grad_scales` are what a gradient is divided by, one for all tensors
-// or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track` a
-// separable φ has the squares of each tensor; all others are 0.
+// or one for each. Both throw std::invalid_argument for tensors that they do not support. With `track` the
+// squares of each tensor are returned, 0 for an isotropic φ; without, none.
 std::vector<Norm> measure(Tensors const&, Rule const&, std::span<double const> grad_scales, int threads);
 std::vector<Squares> apply_step(Tensors const&, Rule const&, std::span<double const> factors, double lr,
                           std::span<double const> grad_scales, int threads, bool track = false);

@@ -133,7 +133,6 @@ NB_MODULE(_core, m) {
                 squares = npgm::apply_step(tensors, rule, factors, lr, grad_scales, threads, track);
             }
             nb::list given, made;
-            if (!track) squares.clear();
             for (npgm::Squares const& each : squares) {
                 given.append(std::sqrt(each.given));
                 made.append(std::sqrt(each.made));

@@ -41,9 +41,7 @@ def cases() -> dict[str, Case]:
 
     def minibatch(rng: np.random.Generator, x: Floats) -> Floats:
         batch = rng.choice(60, 10, replace=False)
-        Ax = retrieval.A[batch] @ x
-        gradient: Floats = retrieval.A[batch].T @ (0.2 * (Ax**2 - retrieval.y[batch]) * Ax)
-        return gradient
+        return npgm.problems.PhaseRetrieval(retrieval.A[batch], retrieval.y[batch])(x)[1]
 
     start = np.random.default_rng([0, 2]).normal(5.0, 0.5, 200)
     return {

@@ -57,7 +57,7 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     if isinstance(phi, Blocks):  # the inequality adds up
         return proposition_3_2(phi.reference, variance)
     full_domain(name, phi)
-    holds = phi.kernel.noise_inequality and isinstance(phi, (*lifts.values(),))
+    holds = phi.kernel.noise_inequality and isinstance(phi, tuple(lifts.values()))
     need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
     rises = phi.kernel.nonincreasing_rescaling or isinstance(phi, Separable)
     need(name, rises, "h'(t)/t nondecreasing, for vectors", f"{phi.kernel!r} does not state it")

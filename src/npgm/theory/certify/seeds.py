@@ -99,15 +99,14 @@ def simulate(
             measures = phi.stationarity(full), np.linalg.norm(full), phi.conjugate(full), phi.stationarity(m)
             records[:, k, column] = value, *measures
             if k < iterations:
-                state = rng.bit_generator.state
-                mean = mean_gradient(rng, x)
-                if not variance_reduction:
-                    m = method.momentum * m + (1.0 - method.momentum) * mean
-                elif k == 0:
-                    m = mean
-                else:
+                if variance_reduction and k > 0:
+                    state = rng.bit_generator.state
+                    mean = mean_gradient(rng, x)
                     rng.bit_generator.state = state  # the sample of the last draw anew
                     m = mean + method.momentum * (m - mean_gradient(rng, last))
+                else:
+                    mean = mean_gradient(rng, x)
+                    m = mean if variance_reduction else method.momentum * m + (1.0 - method.momentum) * mean
                 last, x = x, x - method.lr * phi.precondition(m)
     how = {"batch": batch} | ({"variance_reduction": True} if variance_reduction else {})
     return History(dict(zip(names, records, strict=True)) | how, method, size=start.size)
