@@ -256,3 +256,14 @@ def test_kernel_parameters_are_given_by_name():
         npgm.kernels.Huber(0)
     with pytest.raises(TypeError, match="p must be a real number"):
         npgm.kernels.Power("3")
+
+
+@each_name
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1e300), (np.float64, 1e150), (np.float32, 1e30)])
+def test_what_is_quadratic_near_zero_does_not_underflow(name, dtype, scale):
+    phi = npgm.reference(name, scale=scale)
+    y, c = np.array([3.0, -4.0], dtype=dtype), phi.kernel.curvature_at_zero
+    if not 0.0 < c < np.inf:
+        pytest.skip("not quadratic near zero")
+    for value in (phi.stationarity(y), phi.conjugate(y), phi(phi.precondition(y))):
+        np.testing.assert_allclose(value * scale, 12.5 * c, rtol=1e-6 if dtype == np.float32 else 1e-11)

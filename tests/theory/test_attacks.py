@@ -227,3 +227,55 @@ def test_what_a_kernel_of_ones_own_states_is_numerical():
             bounds.theorem_3_5(phi, noise=1.0, pl=0.1, **common),
         ):
             assert bound.provenance == others
+
+
+def at_scale(name, scale, **options):
+    """Return the report of a run of the quadratic at 1/L, and the least slack of (4) along it."""
+    problem, phi, points = registry["quadratic"](), npgm.reference(name, scale=scale), []
+    constants = problem.constants(phi, problem.start.size)
+    history = npgm.minimize(
+        problem, problem.start, reference=phi, lr=1.0 / constants.smoothness, maxiter=20, tol=0.0, history=True,
+        callback=points.append, **options,
+    ).history  # fmt: skip
+    report = certify.deterministic(
+        history, smoothness=constants.smoothness, lipschitz=constants.lipschitz, pl=constants.pl, minimum=0.0,
+        gradient_lipschitz=problem.constants("isotropic-quad", problem.start.size).smoothness,
+    )  # fmt: skip
+    return report, certify.descent(problem, phi, np.stack(points), constants.smoothness).min()
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+@pytest.mark.parametrize("kernel", [k for k in npgm.kernels.registry if k != "pow"])
+@pytest.mark.parametrize("lift", ["isotropic", "separable"])
+def test_no_scale_fools_a_certificate(lift, kernel):
+    for options in ({}, {"momentum": 0.3}, {"momentum": 0.5, "momentum_order": "before"}):
+        limit, _ = at_scale(f"{lift}-{kernel}", 1e20, **options)  # where φ is all but quadratic
+        for scale in (1e-300, 1e-160, 1e160, 1e300):
+            report, slack = at_scale(f"{lift}-{kernel}", scale, **options)
+            assert report.verdict != "violated"
+            assert not slack < -1e-9
+            if scale > 1.0:
+                ratios = {c.bound.theorem: c.ratio for c in limit.certificates if c.bound.theorem != "Theorem A'"}
+                found = {c.bound.theorem: c.ratio for c in report.certificates if c.bound.theorem in ratios}
+                assert found == pytest.approx(ratios, rel=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_measure_that_overflows_decides_nothing():
+    report, slack = at_scale("isotropic-quad", 1e-300)
+    assert report.verdict == "undecided"
+    assert report.reason.endswith("'stationarity' of the history overflows; take a larger λ")
+    assert np.isnan(slack)
+
+
+def test_the_lipschitz_constant_is_found_at_every_scale():
+    problem = registry["quadratic"]()
+    for scale in (1e-300, 1e300):
+        phi = npgm.reference("separable-cosh", scale=scale)
+        found = npgm.theory.preconditioned_lipschitz(problem, phi, np.zeros(problem.start.size)).value
+        assert found * scale == pytest.approx(20.0)
+
+
+def test_descent_needs_finite_values():
+    with pytest.raises(ValueError, match="must be finite, but are not at point 1"):
+        certify.descent(lambda x: (np.log(x[0]), 1.0 / x), PHI, [[1.0], [np.nan]], 1.0)

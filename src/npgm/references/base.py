@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from npgm import kernels
 from npgm._common import validate
-from npgm._common.array import Array, Axis
+from npgm._common.array import Array, Axis, Namespace
 
 
 @dataclass(frozen=True)
@@ -107,6 +107,19 @@ class Reference(ABC):
     @abstractmethod
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         """φ(∇φ*(y)), the paper's stationarity measure at a point of gradient ``y``; shaped as `conjugate`."""
+
+    def _times_scale(self, xp: Namespace, function: Callable[[Array], Array], x: Array, *, dual: bool) -> Array:
+        """Return λ function(x) for h, or if ``dual`` for h* or h(h*'): near zero x²/2 over, or times, h*''(0).
+
+        Where x² underflows, λ x² need not.
+        """
+        limits, value, curvature = xp.finfo(x.dtype), self.scale * function(x), self.kernel.curvature_at_zero
+        if not 0.0 < curvature < math.inf:
+            return value
+        small = xp.abs(x) < (float(limits.smallest_normal) / float(limits.eps)) ** 0.5
+        safe = xp.where(small, x, xp.zeros_like(x))
+        factor = 0.5 * self.scale * (curvature if dual else 1.0 / curvature)
+        return xp.where(small, (factor * safe) * safe, value)
 
     def flattened(self, shape: tuple[int, ...]) -> Reference:
         """Return φ as a function of vectors that hold the entries of arrays of this shape, row by row."""

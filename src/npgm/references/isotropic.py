@@ -27,7 +27,7 @@ class Isotropic(Reference):
     lift = "isotropic"
 
     def __call__(self, x: Array, axis: Axis = None) -> Array:
-        return self._sum(lambda xp, m, q: self.kernel(m * q), self.gradient, x, axis)
+        return self._sum(lambda xp, m, q: self._times_scale(xp, self.kernel, m * q, dual=False), self.gradient, x, axis)
 
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         xp, x, restore = promote(x)
@@ -38,7 +38,10 @@ class Isotropic(Reference):
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         return self._sum(
-            lambda xp, m, q: self.kernel.conjugate(self.relative_norm(xp, m, q)), self.precondition, y, axis
+            lambda xp, m, q: self._times_scale(xp, self.kernel.conjugate, self.relative_norm(xp, m, q), dual=True),
+            self.precondition,
+            y,
+            axis,
         )
 
     def precondition(self, y: Array, axis: Axis = None) -> Array:
@@ -79,7 +82,7 @@ class Isotropic(Reference):
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         return self._sum(
-            lambda xp, m, q: self.kernel.stationarity(self.relative_norm(xp, m, q)),
+            lambda xp, m, q: self._times_scale(xp, self.kernel.stationarity, self.relative_norm(xp, m, q), dual=True),
             lambda y, axis: self._hessian(y, axis, finite=True)(y),
             y,
             axis,
@@ -92,12 +95,12 @@ class Isotropic(Reference):
         x: Array,
         axis: Axis,
     ) -> Array:
-        """Return λ term(m, q) for ‖x‖ = m q. Differentiated, the term would hand on m term'(m q), which underflows."""
+        """Return term(m, q) for ‖x‖ = m q. Differentiated, the term would hand on m term'(m q), which underflows."""
         xp, x, restore = promote(x)
 
         def function(x: Array) -> Array:
             _, m, q = scaled_norm(xp, x, axis)
-            return self.scale * term(xp, m, q)
+            return term(xp, m, q)
 
         def along(x: Array, v: Array) -> Array:
             return xp.sum(gradient(x, axis) * v, axis=axis, keepdims=True)

@@ -18,7 +18,7 @@ class Separable(Reference):
 
     def __call__(self, x: Array, axis: Axis = None) -> Array:
         xp, x, restore = promote(x)
-        return restore(self.scale * xp.sum(self.kernel(x), axis=axis))
+        return restore(xp.sum(self._times_scale(xp, self.kernel, x, dual=False), axis=axis))
 
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         _, x, restore = promote(x)
@@ -29,7 +29,8 @@ class Separable(Reference):
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        return restore(self.scale * xp.sum(self.kernel.conjugate(divide(xp, y, self.scale)), axis=axis))
+        terms = self._times_scale(xp, self.kernel.conjugate, divide(xp, y, self.scale), dual=True)
+        return restore(xp.sum(terms, axis=axis))
 
     def precondition(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
@@ -44,4 +45,5 @@ class Separable(Reference):
 
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        return restore(self.scale * xp.sum(self.kernel.stationarity(divide(xp, y, self.scale)), axis=axis))
+        terms = self._times_scale(xp, self.kernel.stationarity, divide(xp, y, self.scale), dual=True)
+        return restore(xp.sum(terms, axis=axis))

@@ -48,7 +48,7 @@ class Spectral(Reference):
     lift = "spectral"
 
     def __call__(self, x: Array, axis: Axis = None) -> Array:
-        return self._sum(lambda s: self.scale * self.kernel(s), Isotropic.__call__, self.gradient, x, axis)
+        return self._sum(lambda s: self._term(self.kernel, s, dual=False), Isotropic.__call__, self.gradient, x, axis)
 
     def gradient(self, x: Array, axis: Axis = None) -> Array:
         def slope(s: Array) -> Array:
@@ -58,7 +58,7 @@ class Spectral(Reference):
 
     def conjugate(self, y: Array, axis: Axis = None) -> Array:
         return self._sum(
-            lambda s: self.scale * self.kernel.conjugate(self._relative(s)),
+            lambda s: self._term(self.kernel.conjugate, self._relative(s), dual=True),
             Isotropic.conjugate,
             self.precondition,
             y,
@@ -80,7 +80,7 @@ class Spectral(Reference):
     def stationarity(self, y: Array, axis: Axis = None) -> Array:
         # its gradient is U diag(t h*''(t)) Vᵀ with t = σ/λ, the second derivative of φ* along y itself
         return self._sum(
-            lambda s: self.scale * self.kernel.stationarity(self._relative(s)),
+            lambda s: self._term(self.kernel.stationarity, self._relative(s), dual=True),
             Isotropic.stationarity,
             lambda y, axis: _derivative(promote(y)[0], self._preconditioner, y, finite=True)(y),
             y,
@@ -105,6 +105,9 @@ class Spectral(Reference):
             lambda s: self.kernel.curvature(self._relative(s)) / self.scale,
             smooth=self.kernel.strongly_convex_c2,
         )
+
+    def _term(self, function: Callable[[Array], Array], s: Array, *, dual: bool) -> Array:
+        return self._times_scale(promote(s)[0], function, s, dual=dual)
 
     def _relative(self, s: Array) -> Array:
         return divide(promote(s)[0], s, self.scale)

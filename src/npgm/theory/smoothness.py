@@ -127,9 +127,12 @@ def preconditioned_lipschitz(
 
     def operator(grad: Floats, hvp: Hvp) -> Operator:
         D = phi.conjugate_hessian(grad)
-        return lambda v: hvp(D(D(hvp(v))))
+        return lambda v: hvp(phi.scale * D(phi.scale * D(hvp(v))))  # λD, whose square is a number at every λ
 
-    return _largest(function, points, operator, 2, max_products, rtol, seed, lambda value: max(value, 0.0) ** 0.5)
+    def transform(value: float) -> float:
+        return float(max(value, 0.0) ** 0.5 / phi.scale)
+
+    return _largest(function, points, operator, 2, max_products, rtol, seed, transform)
 
 
 def hessian_norm(

@@ -44,7 +44,7 @@ class Certified:
         iterations: how many there were.
         report: the bounds against the run.
         descent: the least slack of the descent inequality (4) between successive iterates, relative to 1 + |f|; NaN
-            where it was not looked at.
+            where it was not looked at, or φ overflows.
         estimated: whether the constants are estimates, and the certificates empirical.
         result: what `npgm.minimize` returned; None for stochastic runs.
     """
@@ -317,8 +317,8 @@ def gradient_lipschitz(problem: Problem) -> float:
 def _largest_before(problem: Problem, phi: Reference, ell: float, beta: float, maxiter: int, start: Floats) -> float:
     """Return the largest γ of Theorem A; for a φ of bounded domain the one of the least bound of Theorem A'."""
     if phi.radius == np.inf:
-        L, b = ell / phi.mu, (beta * ell / (phi.scale * (1.0 - beta))) ** 2 / phi.kernel.mu
-        return float(2.0 / (L + (L**2 + 4.0 * b) ** 0.5))  # γL + bγ² = 1
+        a, b = 1.0 / phi.kernel.mu, (beta / (1.0 - beta)) ** 2 / phi.kernel.mu
+        return float(2.0 / (a + (a**2 + 4.0 * b) ** 0.5)) / ell * phi.scale  # aq + bq² = 1 for q = γℓ/λ
     gap = float(problem(start)[0]) - problem.minimum(start.size)
     drift = ell * phi.euclidean_radius(start.shape) ** 2 * (2.0 * beta / (1.0 - beta) + 0.5)
     return float((gap / (drift * maxiter)) ** 0.5)  # the least of D0/(γK) + γ drift
@@ -361,5 +361,5 @@ def _run(
     for i in range(0, len(points) - 1, 16):  # a few at a time, since they may be large
         slack = certify.descent(function, phi, np.stack(points[i : i + 17]), constants.smoothness)
         scale = 1.0 + np.abs(result.history["fun"][i : i + len(slack)])
-        least = min(least, float(np.min(slack / scale[:, None])))
+        least = float(np.minimum(least, np.min(slack / scale[:, None])))
     return Certified(lr, constants, result.nit, report, least, estimated, result)

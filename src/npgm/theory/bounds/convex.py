@@ -76,5 +76,6 @@ def convex_isotropic(
     need(name, phi.kernel.nonincreasing_rescaling, "h*'(r)/r nonincreasing", f"{phi.kernel!r} is not so")
     at_most_1_over_l(name, gamma, L)
     weights = phi.kernel.rescaling(norms / phi.scale) / phi.scale
-    values = validate.nonnegative("distance", distance) ** 2 / (2.0 * gamma * np.cumsum(weights))
+    R = validate.nonnegative("distance", distance)
+    values = R / (2.0 * gamma * np.cumsum(weights)) * R
     return on_gap(name, phi, values, D0, "derived")

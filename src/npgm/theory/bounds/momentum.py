@@ -59,10 +59,11 @@ def momentum_before(
     beta, size = validate.fraction("momentum", momentum), validate.nonnegative("first", first)
     ell = validate.positive("lipschitz", lipschitz)
     _, gamma, D0, k = numbers(ell, lr, gap, iterations)
-    mu = phi.kernel.mu
-    condition = gamma * ell / phi.mu + (beta * gamma * ell / (phi.scale * (1.0 - beta))) ** 2 / mu
+    q = gamma / phi.scale * ell  # so that no λ makes it overflow
+    drift = beta * q / (1.0 - beta)
+    condition = (q + drift * drift) / phi.kernel.mu
     need(name, condition <= ONE, "γL + (βγl/(λ(1-β)))²/μ <= 1", f"that is {condition:g}")
-    start = D0 / gamma + beta**2 * size**2 / (2.0 * phi.scale * (1.0 - beta))
+    start = D0 / gamma + beta**2 * (size / phi.scale) * size / (2.0 * (1.0 - beta))
     return on_stationarity(name, phi, start / (k + 1) + (1.0 - beta) * noise, "derived")
 
 
@@ -110,7 +111,7 @@ def momentum_before_bounded(
     noise = (1.0 if p == 2.0 else 2.0 ** (1.0 / p)) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
     drift = beta * L * r * gamma / (1.0 - beta)
     start = D0 / gamma + 2.0 * r * beta * validate.nonnegative("first", first) / (1.0 - beta)
-    values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r**2 * gamma
+    values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r * r * gamma
     return Bound(name, "mean conjugate", values, established(phi, "derived"), np.zeros(values.shape, np.bool_))
 
 

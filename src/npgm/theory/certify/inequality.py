@@ -28,7 +28,10 @@ def descent(function: Function, reference: Reference | str, points: Any, smoothn
         smoothness: L.
 
     Returns:
-        An array of shape (k, 2): from x^j to x^{j+1}, and back.
+        An array of shape (k, 2): from x^j to x^{j+1}, and back. NaN where φ(∇φ*(∇f)) overflows.
+
+    Raises:
+        ValueError: if f or its gradient is not finite at one of the points.
     """
     L = validate.positive("smoothness", smoothness)
     points = np.asarray(points, dtype=np.float64)
@@ -37,13 +40,16 @@ def descent(function: Function, reference: Reference | str, points: Any, smoothn
     phi = on_vectors(reference, points.shape[1])
     pairs = [function(x) for x in points]
     values = np.array([float(value) for value, _ in pairs])
-    u = phi.precondition(np.stack([grad for _, grad in pairs]), axis=-1)
-    stationarity = phi.stationarity(np.stack([grad for _, grad in pairs]), axis=-1)
+    gradients = np.stack([np.asarray(grad, dtype=np.float64) for _, grad in pairs])
+    finite = np.isfinite(values) & np.isfinite(gradients).all(axis=1)
+    if not finite.all():
+        raise ValueError(f"f and its gradient must be finite, but are not at point {int(np.argmin(finite))}")
+    u, stationarity = phi.precondition(gradients, axis=-1), phi.stationarity(gradients, axis=-1)
 
     def slack(source: slice, target: slice) -> Floats:
         model = phi(L * (points[target] - points[source]) + u[source], axis=-1) - stationarity[source]
         difference: Floats = values[source] + model / L - values[target]
         return difference
 
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         return np.stack([slack(slice(None, -1), slice(1, None)), slack(slice(1, None), slice(None, -1))], axis=1)

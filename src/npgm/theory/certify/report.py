@@ -192,6 +192,13 @@ def all_taken(theorem: str, history: History) -> None:
             raise AssumptionError(theorem, "f finite on ℝⁿ", f"f or its gradient is not finite where step {k} led")
 
 
+def representable(theorem: str, history: History) -> None:
+    """Check that the measures of the run are numbers of float64, as they are not at the least λ and fast growing h."""
+    for name in ("stationarity", "conjugate"):
+        if np.isinf(history.get(name, 0.0)).any():
+            raise UndecidedError(f"{theorem} cannot be compared: {name!r} of the history overflows; take a larger λ")
+
+
 def smooth(theorem: str, history: History) -> None:
     """Check that the run minimised f alone."""
     if not history.method.smooth:

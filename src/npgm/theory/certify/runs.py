@@ -22,6 +22,7 @@ from npgm.theory.certify.report import (
     known_minimum,
     momentum_before,
     report,
+    representable,
     series,
     smooth,
     some_steps,
@@ -129,6 +130,7 @@ def deterministic(
             algorithm_1(theorem, history)
             from_the_start(theorem, history, momentum)
         all_taken(theorem, history)
+        representable(theorem, history)
         some_steps(theorem, fun.size - 1)
 
     return report(trials | before, observe, assume)

@@ -15,7 +15,17 @@ from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.solvers.stepsizes.backtracking import TAU
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import Report, Trials, check, from_the_start, report, series, smooth, some_steps
+from npgm.theory.certify.report import (
+    Report,
+    Trials,
+    check,
+    from_the_start,
+    report,
+    representable,
+    series,
+    smooth,
+    some_steps,
+)
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -121,7 +131,11 @@ def auto(
             observed = np.minimum.accumulate(weighted)
         return observed, 64.0 * history.eps * np.abs(bound.values)
 
-    return report(trials, observe, lambda theorem: some_steps(theorem, gammas.size))
+    def assume(theorem: str) -> None:
+        representable(theorem, history)
+        some_steps(theorem, gammas.size)
+
+    return report(trials, observe, assume)
 
 
 def _steps(history: History, iterates: int) -> tuple[Floats, Bools]:

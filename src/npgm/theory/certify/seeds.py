@@ -26,6 +26,7 @@ from npgm.theory.certify.report import (
     known_minimum,
     momentum_before,
     report,
+    representable,
     some_steps,
     without_momentum,
 )
@@ -272,6 +273,7 @@ def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
         algorithm_1(theorem, history)
         without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
     fun, _ = _runs(history)
+    representable(theorem, history)
     some_steps(theorem, len(fun) - 1)
     if fun.shape[1] < 2:
         raise UndecidedError(f"{theorem} is about an expectation, which needs two seeds at least, and there is one")
