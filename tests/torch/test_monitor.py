@@ -62,6 +62,28 @@ def test_what_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of libraries that we do not own
+def test_the_writer_of_tensorboard(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    from torch.utils.tensorboard import SummaryWriter
+
+    p = torch.ones(4)
+    p.grad = torch.full((4,), 0.5)
+    optimizer = NGD([p], 0.1)
+    with SummaryWriter(tmp_path) as writer:
+        Monitor(optimizer, writer.add_scalar, every=2)
+        for _ in range(4):
+            optimizer.step()
+    written = EventAccumulator(str(tmp_path)).Reload()
+    events = {
+        name: [(event.step, event.value) for event in written.Scalars(name)] for name in written.Tags()["scalars"]
+    }
+    assert events["npgm/grad_norm"] == [(2, 1.0), (4, 1.0)]
+    assert events["npgm/0/saturation"] == [(2, 0.5), (4, 0.5)]
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of libraries that we do not own
 def test_the_loggers_of_lightning(tmp_path):
     lightning = pytest.importorskip("lightning")
     csv = pytest.importorskip("lightning.pytorch.loggers").CSVLogger(tmp_path, flush_logs_every_n_steps=1)
