@@ -14,6 +14,7 @@ import torch
 from torch.nn import Parameter
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
+from npgm.proximal import Box
 from npgm.torch import IHGD, NPGM, SHGD
 
 database = pytest.importorskip("torch.testing._internal.common_optimizers", exc_type=ImportError)
@@ -34,6 +35,10 @@ def inputs(device, dtype=None):
         "skip": {"nonfinite": "skip", "momentum": 0.9},
         "float32 momentum": {"momentum": 0.9, "momentum_dtype": torch.float32},
         "multiple": {"momentum": 0.9, "lr_multiple": 0.5},
+        "auto scale": {"scale": "auto", "momentum": 0.9},
+        "limit": {"limit": 2.0, "momentum": 0.9},
+        "track": {"track": True, "momentum": 0.9},
+        "prox": {"prox": Box(-2.5, 2.5), "momentum": 0.9},
     }
     return [database.OptimizerInput(None, DEFAULTS | values, desc) for desc, values in kwargs.items()]
 
@@ -51,7 +56,7 @@ INFO = database.OptimizerInfo(
 DIFFERENTIABLE = [
     item
     for item in database._get_optim_inputs_including_global_cliquey_kwargs("cpu", torch.float32, INFO)
-    if item.kwargs["differentiable"]
+    if item.kwargs["differentiable"] and not {"scale", "limit", "prox"} & item.kwargs.keys()  # which are refused
 ]
 LOOP = [database.OptimizerInput(None, i.kwargs | {"foreach": False}, i.desc) for i in inputs("cpu")]
 # on the CPU torch's helper leaves foreach out, which works there
@@ -114,6 +119,8 @@ def test_foreach_matches_forloop(item):
 @each(LOOP)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16, torch.complex64], ids=str)
 def test_mixed_dtype(item, dtype):
+    if dtype.is_complex and "prox" in item.kwargs:
+        pytest.skip("complex numbers have no proximal step")
     results = []
     for foreach in (False, True):
         torch.manual_seed(1)
@@ -298,7 +305,8 @@ def test_a_copy_that_would_lose_its_processes_is_refused():
         copy.deepcopy(optimizer)
 
 
-@each([item for item in LOOP if item.kwargs.get("scope") != "tensor"])  # of one tensor here and of two there
+# of one tensor here and of two there, and complex numbers have no proximal step
+@each([item for item in LOOP if item.kwargs.get("scope") != "tensor" and "prox" not in item.kwargs])
 @pytest.mark.parametrize("foreach", [False, True])
 def test_complex_2d(item, foreach):
     torch.manual_seed(0)
