@@ -32,7 +32,8 @@ def pytest_collection(session):
     # most of the time goes into compiling what runs once
     jax.config.update("jax_disable_most_optimizations", True)
     if jax.__version_info__ >= (0, 10):  # others may not know the flag, and would end the process
-        os.environ["XLA_CHROMIUM"] = os.environ.get("XLA_CHROMIUM", "") + " --xla_cpu_use_fusion_emitters=false"
+        flags = "--xla_cpu_use_fusion_emitters=false --xla_cpu_parallel_codegen_split_count=1"
+        os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {flags}"
     settings.register_profile("npgm", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("npgm")
     if core.global_force_seed is None and (seed := session.config.getoption("randomly_seed", None)) is not None:
