@@ -56,7 +56,7 @@ _ALSO = {
     "NGDm, before, γ/2": "sHGDm", "NGDm, before, γ/4": "sHGD",
     "iHGDm, before, γ/2": "spectral", "iHGDm, before, γ/4": "sqrt, after",
     "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
-    "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",
+    "SpectralGD": "spectral", "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",
     "ZClip + AdamW": "Adam", "AdaGC + AdamW": "Nesterov, tuned", "AutoClip + AdamW": "Muon",
 }  # fmt: skip
 METHODS = {
