@@ -98,7 +98,9 @@ def test_nothing_holds_where_nothing_was_compared():
         assert report.reason
     history = run(5)
     unknown = History({**history, "stationarity": np.full(6, np.nan)}, history.method)
-    assert certify.deterministic(unknown, **arguments).verdict == "violated"
+    report = certify.deterministic(unknown, **arguments)
+    assert report.verdict == "undecided"
+    assert "'stationarity' of the history is NaN somewhere" in report.reason
     for value in (np.nan, np.inf):
         lost = History({**history, "fun": np.where(np.arange(6) == 3, value, history["fun"])}, history.method)
         with pytest.raises(ValueError, match="f must be finite along the run, but is not at iteration 3"):
@@ -279,3 +281,85 @@ def test_the_lipschitz_constant_is_found_at_every_scale():
 def test_descent_needs_finite_values():
     with pytest.raises(ValueError, match="must be finite, but are not at point 1"):
         certify.descent(lambda x: (np.log(x[0]), 1.0 / x), PHI, [[1.0], [np.nan]], 1.0)
+
+
+def edited(history, **arrays):
+    return History({**history, **arrays}, history.method, history.eps, history.size)
+
+
+def test_arrays_that_are_not_of_one_run_are_refused():
+    history = run(9)
+    for name in ("fun", "stationarity", "grad_norm", "conjugate", "lr", "taken"):
+        cut = edited(history, **{name: history[name][:-2]})
+        for work in (
+            lambda h: certify.deterministic(h, smoothness=20.0, minimum=0.0),
+            lambda h: certify.auto(h, minimum=0.0),
+        ):
+            with pytest.raises(ValueError, match="must have one shape, of at least one iterate"):
+                work(cut)
+    for arrays, message in (
+        ({name: values[:0] for name, values in history.items()}, "at least one iterate"),
+        ({"stationarity": -history["stationarity"]}, "'stationarity' of the history must not be negative"),
+        ({"stationarity": 0.5 * history["stationarity"]}, "not that of its 'grad_norm' and of Isotropic"),
+        ({"conjugate": 0.5 * history["conjugate"]}, "'conjugate' of the history is not that of its 'grad_norm'"),
+        ({"lr": 1e-9 + 0.0 * history["lr"]}, r"'lr' of the history is not that of NPGM\(lr=0.05"),
+        ({"taken": ~history["taken"]}, "step 0 of the history was not taken, but f changed"),
+        ({name: values[::-1] for name, values in history.items()}, "not taken, but f changed"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            certify.deterministic(edited(history, **arrays), smoothness=20.0, minimum=0.0)
+    other = History(dict(history), NPGM(0.05, reference=npgm.reference("isotropic-cosh", scale=7.0)))
+    with pytest.raises(ValueError, match=r"'stationarity' .* scale=7\.0"):
+        certify.deterministic(other, smoothness=20.0, minimum=0.0)
+
+
+def test_a_measure_that_is_nan_decides_nothing():
+    history = run(9)
+    for name in ("grad_norm", "stationarity", "conjugate"):
+        report = certify.deterministic(edited(history, **{name: np.full(10, np.nan)}), smoothness=20.0, minimum=0.0)
+        assert report.verdict == "undecided"
+        assert report.reason.endswith(f"{name!r} of the history is NaN somewhere")
+
+
+@pytest.mark.parametrize("name", ["smoothness", "lipschitz", "pl", "gradient_lipschitz", "minimum", "resolution"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, "1", True])
+def test_no_constant_is_nan_or_infinite(name, value):
+    constants = {"smoothness": 20.0, "minimum": 0.0} | {name: value}
+    with pytest.raises((TypeError, ValueError), match=f"{name} must be"):
+        certify.deterministic(run(3), **constants)
+
+
+def test_a_resolution_above_the_gap_decides_nothing():
+    report = certify.deterministic(run(9), smoothness=20.0, minimum=0.0, resolution=1e4)
+    assert report.verdict == "undecided"
+    assert "within rounding, 1e+04, of the minimum" in report.reason
+
+
+def test_a_bound_that_is_exact_at_the_start_is_not_the_closest():
+    report = certify.deterministic(run(9), smoothness=20.0, pl=0.01, minimum=0.0, exact=True)
+    assert "at k = 0" not in report.reason
+
+
+def test_seeds_do_not_count_twice():
+    problem = registry["quadratic"]()
+    history = certify.simulate(
+        problem, lambda rng, x: problem(x)[1], PHI, problem.start, lr=0.05, iterations=4, seeds=range(2)
+    )
+    assert history["seeds"] == [0, 1]
+    twice = {name: np.concatenate([history[name]] * 2, axis=-1) for name in history if name not in ("batch", "seeds")}
+    for seeds in ([0, 1], [0, 1, 0, 1]):
+        with pytest.raises(ValueError, match="each of the 4 runs must have its own seed"):
+            certify.stochastic(edited(history, **twice, seeds=seeds), smoothness=20.0, minimum=0.0, variance=1.0)
+
+
+def test_a_stochastic_gradient_has_the_shape_of_x():
+    problem = registry["quadratic"]()
+    with pytest.raises(ValueError, match="gradient must return an array of shape"):
+        certify.simulate(problem, lambda rng, x: 1.0, PHI, problem.start, lr=0.05, iterations=1, seeds=range(2))
+
+
+def test_a_kernel_of_ones_own_that_lies_is_refused():
+    lying = type("Lying", (npgm.kernels.Power,), {"mu": 1.0, "strongly_convex_c2": True, "two_subhomogeneous": True})
+    phi = npgm.Isotropic(lying(1.5))
+    with pytest.raises(ValueError, match=r"mu = 1\.0 is stated, but does not hold"):
+        bounds.theorem_2_2(phi, smoothness=1.0, lr=0.5, momentum=0.1, gap=1.0, iterations=3)

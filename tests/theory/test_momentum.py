@@ -134,7 +134,9 @@ def test_a_stochastic_history_has_its_head():
     history = certify.simulate(
         f, lambda rng, x: f(x)[1], "isotropic-cosh", start, lr=0.1, iterations=9, seeds=range(3), momentum=0.5
     )
-    cut = History({name: history[name][4:] for name in history if name != "batch"}, history.method, size=6)
+    cut = History(
+        {name: history[name][4:] for name in history if name not in ("batch", "seeds")}, history.method, size=6
+    )
     report = certify.stochastic(cut, smoothness=2.0, variance=1.0, minimum=0.0, gradient_lipschitz=2.0)
     assert "assumes the history from the start on" in report.refused["Theorem A"]
 

@@ -52,7 +52,7 @@ def test_backtracking_is_certified_without_a_constant(key, momentum):
     gammas = arrays["lr"][:-1][arrays["taken"][:-1]]
     assert certificate.observed[-1] == pytest.approx(total / gammas.sum())
     # the same arrays of another method, or a measure that is too large
-    assert "descent test" in certify.auto(History(arrays, NPGM(1.0)), minimum=0.0).refused[certificate.bound.theorem]
+    assert "descent test" in certify.auto(History(arrays, NPGM("auto")), minimum=0.0).refused[certificate.bound.theorem]
     wrong = {**arrays, "stationarity": 1e4 * arrays["stationarity"]}
     assert certify.auto(History(wrong, method), minimum=0.0).verdict == "violated"
 
@@ -80,6 +80,9 @@ def test_backtracking_with_any_momentum_is_certified(key, momentum):
     assert (np.diff(result.history["lr"][:-1]) <= 0.0).all()
     larger = np.where(np.arange(len(x)) > 0, 1e4, 1.0) * result.history["stationarity"]
     wrong = {**result.history, "stationarity": larger}
+    with pytest.raises(ValueError, match="'stationarity' of the history is not that of its 'grad_norm'"):
+        certify.auto(History(wrong, result.history.method), minimum=0.0)
+    del wrong["grad_norm"]
     assert certify.auto(History(wrong, result.history.method), minimum=0.0).verdict == "violated"
 
 

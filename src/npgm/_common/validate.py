@@ -26,6 +26,13 @@ def real(name: str, value: Any) -> float:
     return float(value)
 
 
+def finite(name: str, value: Any) -> float:
+    """Return ``value`` as a finite float, or raise."""
+    if not math.isfinite(number := real(name, value)):
+        raise ValueError(f"{name} must be finite, not {value!r}")
+    return number
+
+
 def positive(name: str, value: Any) -> float:
     """Return ``value`` as a float in (0, ∞), or raise."""
     if not 0.0 < (number := real(name, value)) < math.inf:

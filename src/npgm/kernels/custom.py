@@ -132,7 +132,7 @@ class FromPrimal(_Derived, closed_forms=False):
 
     def _check(self) -> None:
         _check_primal(self, self.h, self.h_prime)
-        _check_stated(self)
+        check_stated(self)
 
 
 class FromDual(_Derived, closed_forms=False):
@@ -191,7 +191,7 @@ class FromDual(_Derived, closed_forms=False):
         far = self._limit()
         if not (far > 0.99 * self.radius if self.radius < math.inf else far == math.inf):
             raise ValueError(f"{self!r}: h*' must tend to radius = {self.radius:g}, but tends to {far:g}")
-        _check_stated(self)
+        check_stated(self)
 
     def _limit(self) -> float:
         """Return lim h*'(a) for a → ∞, as far as floating point tells."""
@@ -336,8 +336,12 @@ def _check_primal(kernel: Kernel, h: Function, h_prime: Function) -> None:
         raise ValueError(f"{kernel!r}: h' must be onto the real line, but tends to {far:g} at the end of the domain")
 
 
-def _check_stated(kernel: Kernel) -> None:
-    """Check on a grid what a subclass states of itself."""
+def check_stated(kernel: Kernel) -> None:
+    """Check on a grid what a kernel of one's own states of itself.
+
+    Raises:
+        ValueError: if something does not hold.
+    """
     y = np.concatenate([[0.0], np.geomspace(1e-4, 1e4, 81)])
     with np.errstate(all="ignore"):
         u, curvature, rescaling = kernel.precondition(y), kernel.curvature(y), kernel.rescaling(y)

@@ -10,6 +10,7 @@ import numpy as np
 
 from npgm._common import validate
 from npgm._common.array import Bools, Floats
+from npgm.kernels.custom import check_stated
 from npgm.references import Isotropic, Reference, as_reference
 
 Provenance = Literal["proved", "derived", "numerical"]
@@ -182,5 +183,12 @@ def on_gap(
 
 
 def established(reference: Reference, provenance: Provenance) -> Provenance:
-    """Return ``provenance``, but "numerical" for a kernel of one's own: what it states was checked on a grid alone."""
-    return provenance if type(reference.kernel).__module__.startswith("npgm.kernels.") else "numerical"
+    """Return ``provenance``, but "numerical" for a kernel of one's own, for what it states is checked on a grid alone.
+
+    Raises:
+        ValueError: if something that it states does not hold.
+    """
+    if type(reference.kernel).__module__.startswith("npgm.kernels."):
+        return provenance
+    check_stated(reference.kernel)
+    return "numerical"

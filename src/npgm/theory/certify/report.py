@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,6 +53,12 @@ class Certificate:
     def ratios(self) -> Floats:
         """The observed quantity over the bound with its margin, at each k; NaN where there is no finite bound."""
         return self._over(self.margin)
+
+    @property
+    def telling(self) -> Floats:
+        """The ratios, NaN also where the bound is vacuous, unless it is so everywhere."""
+        known = np.where(self.bound.vacuous, np.nan, self.ratios)
+        return self.ratios if np.isnan(known).all() else known
 
     @property
     def ratio(self) -> float:
@@ -121,8 +127,8 @@ class Report:
         """One sentence that says why the verdict is what it is."""
         verdict = self.verdict
         if deciding := [c for c in self.certificates if c.compared and c.verdict == verdict]:
-            worst = max(deciding, key=lambda c: c.ratio)
-            k = int(np.nanargmax(worst.ratios))
+            worst = max(deciding, key=lambda c: np.nanmax(c.telling))
+            k = int(np.nanargmax(worst.telling))
             place = f"{worst.bound.theorem} at k = {k}: {worst.observed[k]:.4g} against {worst.bound.values[k]:.4g}"
             if verdict == "undecided":
                 vacuous = (
@@ -139,12 +145,55 @@ class Report:
 
 
 def check(history: object) -> None:
-    """Check that a history is one, and knows its method."""
+    """Check that a history is one, that its arrays are those of one run, or batch, and fit its method.
+
+    It may have been put together by hand.
+    """
     if not isinstance(history, History):
         raise TypeError(
             "history must be that of npgm.minimize(..., history=True), or an npgm.solvers.History, which knows the "
             f"method of the run, not {type(history).__name__}"
         )
+    arrays = {name: np.asarray(history[name], dtype=np.float64) for name in (*_MEASURES, *_STEPS) if name in history}
+    shapes = {name: values.shape for name, values in arrays.items()}
+    if len(set(shapes.values())) > 1 or 0 in next(iter(shapes.values()), ()):
+        raise ValueError(f"the arrays of a history must have one shape, of at least one iterate, not {shapes}")
+    for name in arrays.keys() & set(_MEASURES[1:]):
+        if (arrays[name] < 0.0).any():
+            raise ValueError(f"{name!r} of the history must not be negative")
+    _check_measures(history, arrays)
+    _check_steps(history, arrays)
+
+
+_MEASURES = ("fun", "stationarity", "grad_norm", "conjugate", "momentum", "decrease")
+_STEPS = ("lr", "taken")
+
+
+def _check_measures(history: History, arrays: dict[str, Floats]) -> None:
+    """Check that the measures of an isotropic φ are those of the norms."""
+    phi, norms = history.method.stationarity_reference, arrays.get("grad_norm")
+    if norms is None or not isinstance(phi, Isotropic) or history.method.scale_follows:
+        return
+    for name, of in (("stationarity", phi.stationarity), ("conjugate", phi.conjugate)):
+        if name in arrays:
+            found, right = arrays[name], of(norms[..., None], axis=-1)
+            known = np.isfinite(found) & np.isfinite(right)
+            if not np.allclose(found[known], right[known], rtol=1e-4, atol=0.0):
+                raise ValueError(f"{name!r} of the history is not that of its 'grad_norm' and of {phi!r}")
+
+
+def _check_steps(history: History, arrays: dict[str, Floats]) -> None:
+    """Check that γ is that of the method, and that f changed only where a step was taken."""
+    if not {"fun", *_STEPS} <= arrays.keys():
+        return
+    taken, fixed = arrays["taken"][:-1] > 0.0, history.method.fixed_lr
+    if fixed is not None and not np.allclose(arrays["lr"][:-1][taken], fixed, rtol=1e-6, atol=0.0):
+        raise ValueError(f"'lr' of the history is not that of {history.method!r}")
+    with np.errstate(invalid="ignore"):
+        moved = ~taken & (np.abs(np.diff(arrays["fun"], axis=0)) > 0.0) & np.isfinite(arrays["fun"][1:])
+    if moved.any():
+        k = int(np.argmax(moved.reshape(len(moved), -1).any(axis=1)))
+        raise ValueError(f"step {k} of the history was not taken, but f changed")
 
 
 def series(history: History, name: str) -> Floats:
@@ -192,11 +241,15 @@ def all_taken(theorem: str, history: History) -> None:
             raise AssumptionError(theorem, "f finite on ℝⁿ", f"f or its gradient is not finite where step {k} led")
 
 
-def representable(theorem: str, history: History) -> None:
-    """Check that the measures of the run are numbers of float64, as they are not at the least λ and fast growing h."""
-    for name in ("stationarity", "conjugate"):
-        if np.isinf(history.get(name, 0.0)).any():
-            raise UndecidedError(f"{theorem} cannot be compared: {name!r} of the history overflows; take a larger λ")
+def comparable(theorem: str, measures: Mapping[str, Any], gap: float, rho: float) -> None:
+    """Check that the measures of the run are numbers, and that f(x⁰) is above the minimum by more than rounding."""
+    for name in ("grad_norm", "stationarity", "conjugate", "decrease"):
+        values = np.asarray(measures.get(name, 0.0))
+        if not np.isfinite(values).all():
+            why = "is NaN somewhere" if np.isnan(values).any() else "overflows; take a larger λ"
+            raise UndecidedError(f"{theorem} cannot be compared: {name!r} of the history {why}")
+    if 0.0 < gap < rho:
+        raise UndecidedError(f"{theorem} cannot be compared: f(x⁰) is within rounding, {rho:.3g}, of the minimum")
 
 
 def smooth(theorem: str, history: History) -> None:

@@ -32,7 +32,7 @@ def resolution(values: Any, minimum: float, *, eps: float = 2.0**-52, given: flo
         ValueError: if f is not finite, or falls below ``minimum`` by more.
     """
     f = np.asarray(values, dtype=np.float64)
-    minimum = validate.real("minimum", minimum)
+    minimum = validate.finite("minimum", minimum)
     if not np.isfinite(f).all():
         k = int(np.argmin(np.isfinite(f).reshape(len(f), -1).all(axis=1)))
         raise ValueError(f"f must be finite along the run, but is not at iteration {k}")

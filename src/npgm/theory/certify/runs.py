@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from npgm._common import validate
 from npgm._common.array import Floats
 from npgm.solvers import History
 from npgm.theory import bounds
@@ -18,11 +19,11 @@ from npgm.theory.certify.report import (
     all_taken,
     before_the_map,
     check,
+    comparable,
     from_the_start,
     known_minimum,
     momentum_before,
     report,
-    representable,
     series,
     smooth,
     some_steps,
@@ -67,6 +68,10 @@ def deterministic(
             ``minimum``.
     """
     check(history)
+    validate.positive("smoothness", smoothness)
+    for name, constant in (("lipschitz", lipschitz), ("pl", pl), ("gradient_lipschitz", gradient_lipschitz)):
+        if constant is not None:
+            validate.positive(name, constant)
     phi, lr = history.method.stationarity_reference, history.method.lr
     momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
     fun, norms, stationarity = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
@@ -130,7 +135,7 @@ def deterministic(
             algorithm_1(theorem, history)
             from_the_start(theorem, history, momentum)
         all_taken(theorem, history)
-        representable(theorem, history)
+        comparable(theorem, history, float(gap[0]), rho)
         some_steps(theorem, fun.size - 1)
 
     return report(trials | before, observe, assume)

@@ -19,9 +19,9 @@ from npgm.theory.certify.report import (
     Report,
     Trials,
     check,
+    comparable,
     from_the_start,
     report,
-    representable,
     series,
     smooth,
     some_steps,
@@ -68,7 +68,8 @@ def auto(
     fun, stationarity = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
     stepsizes, taken = _steps(history, fun.size)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
-    D0 = float(gap_above(fun, minimum)[0]) + rho
+    gap = float(gap_above(fun, minimum)[0])
+    D0 = gap + rho
     before, after = fun[:-1][taken], fun[1:][taken]
     gammas, S = stepsizes[taken], stationarity[:-1][taken]
     allowed = max(1e-12, 8.0 * history.eps) * np.abs(before) + rho  # by rounding, at each step
@@ -103,7 +104,7 @@ def auto(
             raise AssumptionError(name, "proximal steps that are minimisers", f"the run is one of {history.method!r}")
         if sigma == 0.0:
             raise AssumptionError(name, "a decrease σ > 0 at each step", "that of the rule is 0")
-        if not np.isfinite(gammas).all():
+        if not (np.isfinite(gammas) & (gammas > 0.0)).all():
             raise AssumptionError(name, "a stepsize γ at each step", f"the run is one of {history.method!r}")
         for W in windows:
             seen = min(W, before.size)
@@ -132,7 +133,7 @@ def auto(
         return observed, 64.0 * history.eps * np.abs(bound.values)
 
     def assume(theorem: str) -> None:
-        representable(theorem, history)
+        comparable(theorem, {"decrease": S} if composite else {**history}, gap, rho)
         some_steps(theorem, gammas.size)
 
     return report(trials, observe, assume)

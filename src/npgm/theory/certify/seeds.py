@@ -23,10 +23,10 @@ from npgm.theory.certify.report import (
     algorithm_1,
     before_the_map,
     check,
+    comparable,
     known_minimum,
     momentum_before,
     report,
-    representable,
     some_steps,
     without_momentum,
 )
@@ -74,7 +74,8 @@ def simulate(
 
     Returns:
         Arrays "fun", "stationarity", "grad_norm", "conjugate", φ*(∇f), and "momentum", φ of the last step over γ, of
-        shape (iterations + 1, seeds), the number "batch", and "variance_reduction" if asked for, with the method.
+        shape (iterations + 1, seeds), the number "batch", the list "seeds", and "variance_reduction" if asked for, with
+        the method.
 
     Raises:
         ValueError: if there is no seed, or one of them twice; or if φ is spectral and x^0 has several entries.
@@ -90,7 +91,10 @@ def simulate(
     records = np.empty((len(names), iterations + 1, len(seeds)))
 
     def mean_gradient(rng: np.random.Generator, x: Floats) -> Any:
-        return sum(gradient(rng, x) for _ in range(batch)) / batch
+        mean = sum(gradient(rng, x) for _ in range(batch)) / batch
+        if np.shape(mean) != x.shape:
+            raise ValueError(f"gradient must return an array of shape {x.shape}, not {np.shape(mean)}")
+        return mean
 
     for column, seed in enumerate(seeds):
         rng, x, m = np.random.default_rng(seed), start, np.zeros_like(start)
@@ -109,7 +113,9 @@ def simulate(
                     mean = mean_gradient(rng, x)
                     m = mean if variance_reduction else method.momentum * m + (1.0 - method.momentum) * mean
                 last, x = x, x - method.lr * phi.precondition(m)
-    how = {"batch": batch} | ({"variance_reduction": True} if variance_reduction else {})
+    how: dict[str, Any] = {"batch": batch, "seeds": seeds}
+    if variance_reduction:
+        how["variance_reduction"] = True
     return History(dict(zip(names, records, strict=True)) | how, method, size=start.size)
 
 
@@ -185,7 +191,11 @@ def stochastic(
         mean, chance = _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None])
         return mean, rounding, chance
 
-    return report(trials | before, observe, lambda theorem: _assume(theorem, history, momentum=theorem in before))
+    def assume(theorem: str) -> None:
+        _assume(theorem, history, momentum=theorem in before)
+        comparable(theorem, history, float(np.max(gap[0])), rho)
+
+    return report(trials | before, observe, assume)
 
 
 def growing_batches(
@@ -208,6 +218,7 @@ def growing_batches(
     Returns:
         One certificate, with an entry at K - 1 for each K.
     """
+    histories = list(histories)
     if not histories:
         raise ValueError("histories must contain at least one history")
     for history in histories:
@@ -217,6 +228,7 @@ def growing_batches(
     first = histories[0]
     last = max(len(_runs(history)[0]) for history in histories) - 1
     observed, chance, D0 = np.full(last, np.nan), np.full(last, np.nan), 0.0
+    gaps: list[tuple[float, float]] = []
     for history in histories:
         fun, stationarity = _runs(history)
         K = len(fun) - 1
@@ -225,7 +237,8 @@ def growing_batches(
         if not np.isnan(observed[K - 1]):
             raise ValueError(f"histories must differ in their numbers of iterations, but two have {K}")
         rho = resolve(fun, minimum, eps=history.eps, given=resolution)
-        D0 = max(D0, float(np.max(gap_above(fun[0], minimum))) + rho)
+        gaps.append((float(np.max(gap_above(fun[0], minimum))), rho))
+        D0 = max(D0, sum(gaps[-1]))
         if fun.shape[1] > 1:
             observed[K - 1], chance[K - 1] = (part[0] for part in _mean(stationarity[:-1].mean(axis=0, keepdims=True)))
 
@@ -241,8 +254,9 @@ def growing_batches(
         return replace(bound, values=np.where(np.isnan(observed), np.nan, bound.values))
 
     def assume(theorem: str) -> None:
-        for history in histories:
+        for history, (gap, rho) in zip(histories, gaps, strict=True):
             _assume(theorem, history)
+            comparable(theorem, history, gap, rho)
             K = len(history["fun"]) - 1
             if history.get("batch") != K:
                 found = f"one run has {K} iterations and batch {history.get('batch')}"
@@ -263,6 +277,9 @@ def _runs(history: History) -> tuple[Floats, Floats]:
         raise ValueError(
             f"the history must have shape (iterations + 1, seeds), not {fun.shape} and {stationarity.shape}"
         )
+    seeds = list(history.get("seeds", range(fun.shape[1])))
+    if len(seeds) != fun.shape[1] or len(set(seeds)) < len(seeds):
+        raise ValueError(f"each of the {fun.shape[1]} runs must have its own seed, but the history has {seeds}")
     return fun, stationarity
 
 
@@ -273,7 +290,6 @@ def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
         algorithm_1(theorem, history)
         without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
     fun, _ = _runs(history)
-    representable(theorem, history)
     some_steps(theorem, len(fun) - 1)
     if fun.shape[1] < 2:
         raise UndecidedError(f"{theorem} is about an expectation, which needs two seeds at least, and there is one")
