@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 
 import npgm
 from npgm.solvers import History
@@ -215,6 +218,34 @@ def test_what_the_theorems_do_not_say_is_refused():
         bounds.momentum_after("separable-cosh", smoothness=2.0, lr=0.01, **common)
     with pytest.raises(AssumptionError, match=r"τ = βγL_p/\(1-β\) < 1"):
         bounds.momentum_after("isotropic-cosh", smoothness=2.0, lr=0.5, **common)
+
+
+@given(
+    p=st.floats(1.05, 2.0),
+    x=hnp.arrays(np.float64, 3, elements=st.floats(-1e3, 1e3)),
+    y=hnp.arrays(np.float64, 3, elements=st.floats(-1e3, 1e3)),
+)
+def test_the_inequality_behind_a_bounded_moment(p, x, y):
+    """‖x+y‖^p ≤ ‖x‖^p + p‖x‖^{p-2}⟨x, y⟩ + 2^{2-p}‖y‖^p."""
+    r, size = np.linalg.norm(x), np.linalg.norm(y)
+    slope = p * r ** (p - 2.0) * (x @ y) if r > 0.0 else 0.0
+    right = r**p + slope + 2.0 ** (2.0 - p) * size**p
+    assert np.linalg.norm(x + y) ** p <= right + 1e-9 * (r**p + size**p)
+
+
+def test_the_noise_of_a_bounded_moment():
+    common = {
+        "lipschitz": 1.0,
+        "lr": 1e-9,
+        "momentum": 0.99,
+        "gap": 0.0,
+        "first": 0.0,
+        "deviation": 3.0,
+        "iterations": 1,
+    }
+    for p, factor in ((2.0, 1.0), (1.5, 2.0 ** (1.0 / 3.0))):
+        bound = bounds.momentum_before_bounded("isotropic-log", moment=p, **common)
+        assert bound.values[0] == pytest.approx(2.0 * factor * 3.0 * 0.01 ** (1.0 - 1.0 / p), rel=1e-5)
 
 
 def test_the_schedule_needs_no_constant():

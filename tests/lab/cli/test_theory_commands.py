@@ -33,6 +33,14 @@ def test_certify_holds_on_every_problem(problem):
     assert "along the run: holds" in printed
 
 
+def test_certify_at_the_largest_and_the_least_scale():
+    arguments = ("certify", "quadratic", "--maxiter", 20)
+    printed = commands.npgm(*arguments, "--reference", "isotropic-sqrt", "--scale", 1e300)
+    assert "along the run: holds" in printed
+    momentum = ("--momentum", 0.5, "--momentum-order", "before")
+    assert "holds" in commands.npgm(*arguments, "--reference", "isotropic-cosh", "--scale", 1e-300, *momentum)
+
+
 def test_certify_with_momentum_and_a_plot(tmp_path):
     printed = commands.npgm("certify", "quadratic", "--method", "gdm", "--plot", tmp_path / "certificate.svg")
     assert "Theorem 2.7," in printed

@@ -84,8 +84,8 @@ def momentum_before_bounded(
 
     D0/(γK) + 2r[β‖∇f(x^0)‖/((1-β)K) + βLrγ/(1-β) + c ρσ(1-β)^{1-1/p}] + Lr²γ/2 with momentum before the map, from
     m = 0, where dom φ lies in a ball of radius r of a norm: ℓ2 for an isotropic, ℓ∞ for a separable and the operator
-    norm for a spectral φ. c = 1 for p = 2, else 2^{1/p}. The value at k is for K = k + 1. It is about φ*(∇f), and says
-    nothing of the stationarity measure φ(∇φ*(∇f)).
+    norm for a spectral φ. c = 2^{2/p-1}, which is 1 for p = 2. The value at k is for K = k + 1. It is about φ*(∇f), and
+    says nothing of the stationarity measure φ(∇φ*(∇f)).
 
     Args:
         reference: φ.
@@ -108,7 +108,7 @@ def momentum_before_bounded(
     L, gamma, D0, k = numbers(lipschitz, lr, gap, iterations)
     beta, p, r = validate.fraction("momentum", momentum), _moment(moment), phi.radius
     sigma = validate.nonnegative("deviation", deviation) * validate.positive("ratio", ratio)
-    noise = (1.0 if p == 2.0 else 2.0 ** (1.0 / p)) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
+    noise = 2.0 ** (2.0 / p - 1.0) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
     drift = beta * L * r * gamma / (1.0 - beta)
     start = D0 / gamma + 2.0 * r * beta * validate.nonnegative("first", first) / (1.0 - beta)
     values = start / (k + 1) + 2.0 * r * (drift + noise) + 0.5 * L * r * r * gamma
