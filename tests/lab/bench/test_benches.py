@@ -18,6 +18,7 @@ TINY = {
     "auto-lr": "--steps 1 --examples 64",
     "composite": "--seeds 1 --limit 20",
     "bounds": "--problems logistic --iterations 4 --seeds 2",
+    "constraints": "--seeds 1 --steps 1",
     "factorization": "--rounds 2 --iterations 1 --ranks 2",
     "gradient-noise": "--steps 2 --samples 50",
     "imports": "--rounds 2",
