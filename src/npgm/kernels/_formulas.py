@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from fractions import Fraction
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from npgm._common.array import Array, Namespace, stop_gradient
+from npgm._common.array import Array, Namespace, elementwise, stop_gradient
+
+Formula: TypeAlias = Callable[[Any, Namespace, Array], Array]
+"""Of a kernel, the array namespace and magnitudes a >= 0."""
+
+
+def even(formula: Formula) -> Callable[[Any, Array], Array]:
+    """Turn ``formula(self, xp, a)`` of magnitudes into a method of any array, even, evaluated in at least float32."""
+    return elementwise(functools.wraps(formula)(lambda self, xp, x: formula(self, xp, sign_and_magnitude(xp, x)[1])))
+
+
+def odd(formula: Formula) -> Callable[[Any, Array], Array]:
+    """Turn ``formula(self, xp, a)`` of magnitudes into a method of any array, odd, evaluated in at least float32."""
+
+    def method(self: Any, xp: Namespace, x: Array) -> Array:
+        s, a = sign_and_magnitude(xp, x)
+        return s * formula(self, xp, a)
+
+    return elementwise(functools.wraps(formula)(method))
+
+
+def even_inside(*, edge: float) -> Callable[[Formula], Callable[[Any, Array], Array]]:
+    """As `even`, for h: of a below ``self.radius``; it is ``edge`` at the radius and +∞ beyond."""
+    return lambda formula: even(_inside(formula, edge, math.inf))
+
+
+def odd_inside(formula: Formula) -> Callable[[Any, Array], Array]:
+    """As `odd`, for h': of a below ``self.radius``; it is +∞ at the radius and NaN beyond."""
+    return odd(_inside(formula, math.inf, math.nan))
+
+
+def _inside(formula: Formula, edge: float, beyond: float) -> Formula:
+    @functools.wraps(formula)
+    def guarded(self: Any, xp: Namespace, a: Array) -> Array:
+        inside, safe = within(xp, a, self.radius)
+        return xp.where(inside, formula(self, xp, safe), outside(xp, a, self.radius, edge, beyond))
+
+    return guarded
 
 
 def sign_and_magnitude(xp: Namespace, x: Array) -> tuple[Array, Array]:

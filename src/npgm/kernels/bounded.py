@@ -9,13 +9,13 @@ from npgm._common.array import Array, Namespace, elementwise
 from npgm.kernels._formulas import (
     artanh_tail,
     entropy,
+    even,
+    even_inside,
     horner,
     hypot1,
     minus_log1p,
-    outside,
-    sign_and_magnitude,
+    odd_inside,
     split,
-    within,
 )
 from npgm.kernels.base import Kernel, register
 
@@ -33,25 +33,19 @@ class Log(Kernel):
     # -b - ln(1 - b), b - ln(1 + b) and ln(1 + b) - b / (1 + b) cancel at small b. With t = b / (2 ∓ b) the logarithm
     # is 2 artanh(t), whose linear term combines with the rest in closed form.
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        near, b, c = split(xp, safe, 0.5)
+    @even_inside(edge=math.inf)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 0.5)
         t = b / (2.0 - b)
-        value = xp.where(near, b * t + 2.0 * artanh_tail(t), -c - xp.log1p(-c))
-        return xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.inf))
+        return xp.where(near, b * t + 2.0 * artanh_tail(t), -c - xp.log1p(-c))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        value = xp.where(inside, safe / (1.0 - safe), outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
-        return s * value
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return a / (1.0 - a)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        return minus_log1p(xp, sign_and_magnitude(xp, y)[1])
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        return minus_log1p(xp, a)
 
     @elementwise
     def precondition(self, xp: Namespace, y: Array) -> Array:
@@ -83,19 +77,13 @@ class Sqrt(Kernel):
     preconditioner_formula = "y / √(1 + y²)"
     radius = 1.0
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        value = b * b / (1.0 + xp.sqrt((1.0 - b) * (1.0 + b)))
-        return xp.where(inside, value, outside(xp, a, self.radius, edge=1.0, beyond=math.inf))
+    @even_inside(edge=1.0)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        return a * a / (1.0 + xp.sqrt((1.0 - a) * (1.0 + a)))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        value = b / xp.sqrt((1.0 - b) * (1.0 + b))
-        return s * xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return a / xp.sqrt((1.0 - a) * (1.0 + a))
 
     @elementwise
     def conjugate(self, xp: Namespace, y: Array) -> Array:
@@ -130,24 +118,18 @@ class Artanh(Kernel):
     preconditioner_formula = "tanh(y)"
     radius = 1.0
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        edge = outside(xp, a, self.radius, edge=math.log(2.0), beyond=math.inf)
-        return xp.where(inside, entropy(xp, safe), edge)
+    @even_inside(edge=math.log(2.0))
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        return entropy(xp, a)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        near, b, c = split(xp, safe, 0.5)
-        value = xp.where(near, b + artanh_tail(b), 0.5 * xp.log((1.0 + c) / (1.0 - c)))
-        return s * xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 0.5)
+        return xp.where(near, b + artanh_tail(b), 0.5 * xp.log((1.0 + c) / (1.0 - c)))
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        near, b, c = split(xp, sign_and_magnitude(xp, y)[1], 1.0)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 1.0)
         square = xp.tanh(b) ** 2
         t = square / (2.0 - square)  # ln cosh b = -½ ln(1 - tanh² b) = artanh t
         return xp.where(near, t + artanh_tail(t), c - math.log(2.0) + xp.log1p(xp.exp(-2.0 * c)))
@@ -182,21 +164,15 @@ class LogSquare(Kernel):
     radius = 1.0
     mu = 2.0
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        near, b, c = split(xp, safe, 0.7)
+    @even_inside(edge=math.inf)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 0.7)
         t = b * b / (2.0 - b * b)  # -ln(1 - b²) = 2 artanh t
-        value = xp.where(near, 2.0 * (t + artanh_tail(t)), -xp.log((1.0 - c) * (1.0 + c)))
-        return xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.inf))
+        return xp.where(near, 2.0 * (t + artanh_tail(t)), -xp.log((1.0 - c) * (1.0 + c)))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        value = 2.0 * b / ((1.0 - b) * (1.0 + b))
-        return s * xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return 2.0 * a / ((1.0 - a) * (1.0 + a))
 
     @elementwise
     def conjugate(self, xp: Namespace, y: Array) -> Array:
@@ -235,23 +211,18 @@ class LogCos(Kernel):
     preconditioner_formula = "arctan(y)"
     radius = 0.5 * math.pi
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        t = xp.tan(safe)
-        value = 0.5 * xp.log1p(t * t)
-        return xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.inf))
+    @even_inside(edge=math.inf)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        t = xp.tan(a)
+        return 0.5 * xp.log1p(t * t)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        return s * xp.where(inside, xp.tan(safe), outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return xp.tan(a)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        near, b, c = split(xp, sign_and_magnitude(xp, y)[1], 0.5)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 0.5)
         return xp.where(near, horner(b * b, _LOGCOS_DUAL), c * xp.atan(c) - _log_hypot1(xp, c))
 
     @elementwise

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from npgm._common.array import Array, Floats, Namespace, elementwise, stop_gradient
-from npgm.kernels._formulas import outside, sign_and_magnitude, within
+from npgm.kernels._formulas import even, even_inside, odd, odd_inside
 from npgm.kernels.base import Kernel
 
 Function = Callable[[Namespace, Array], Array]
@@ -102,27 +102,20 @@ class FromPrimal(_Derived, closed_forms=False):
         """h''(a); unless given, by differences of h', to about 12 digits in float64 and 5 in float32."""
         return _difference_quotient(xp, self.h_prime, a, self.radius)
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        return xp.where(inside, self.h(xp, safe), outside(xp, a, self.radius, edge=math.inf, beyond=math.inf))
+    @even_inside(edge=math.inf)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        return self.h(xp, a)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        value = xp.where(inside, self.h_prime(xp, safe), outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
-        return s * value
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return self.h_prime(xp, a)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * _root(xp, self.h_prime, self.h_second, a, self.radius)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return _root(xp, self.h_prime, self.h_second, a, self.radius)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        _, a = sign_and_magnitude(xp, y)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         u = self.precondition(a)
         return u * a - self(u)
 
@@ -154,33 +147,26 @@ class FromDual(_Derived, closed_forms=False):
         """h*''(a); unless given, by differences of h*', to about 12 digits in float64 and 5 in float32."""
         return _difference_quotient(xp, self.conjugate_prime, a, math.inf)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * self.conjugate_prime(xp, a)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return self.conjugate_prime(xp, a)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        return _integral(xp, self.conjugate_prime, sign_and_magnitude(xp, y)[1])
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        return _integral(xp, self.conjugate_prime, a)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
         return self.conjugate_second(xp, xp.abs(y))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        root = _root(xp, self.conjugate_prime, self.conjugate_second, safe, math.inf)
-        return s * xp.where(inside, root, outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return _root(xp, self.conjugate_prime, self.conjugate_second, a, math.inf)
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
-        inside, safe = within(xp, a, self.radius)
-        y = self.gradient(safe)
-        value = safe * y - self.conjugate(y)
-        return xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.inf))
+    @even_inside(edge=math.inf)
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        y = self.gradient(a)
+        return a * y - self.conjugate(y)
 
     @elementwise
     def stationarity(self, xp: Namespace, y: Array) -> Array:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npgm._common.array import Array, Namespace, elementwise
-from npgm.kernels._formulas import arsinh, artanh_tail, exp_tail, hypot1, minus_log1p, sign_and_magnitude, split
+from npgm.kernels._formulas import arsinh, artanh_tail, even, exp_tail, hypot1, minus_log1p, odd, split
 from npgm.kernels.base import Kernel, register
 
 
@@ -56,34 +56,32 @@ class Exp(Kernel):
     preconditioner_formula = "sgn(y) ln(1 + |y|)"
     noise_inequality = True
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        return exp_tail(xp, sign_and_magnitude(xp, x)[1])
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        return exp_tail(xp, a)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        return s * xp.expm1(a)
+    @odd
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return xp.expm1(a)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         # (1 + a) ln(1 + a) - a; with t = a/(2 + a) the logarithm is 2 artanh(t)
-        near, b, c = split(xp, sign_and_magnitude(xp, y)[1], 2.0)
+        near, b, c = split(xp, a, 2.0)
         t = b / (2.0 + b)
         return xp.where(near, b * t + 2.0 * (1.0 + b) * artanh_tail(t), (1.0 + c) * xp.log1p(c) - c)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * xp.log1p(a)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return xp.log1p(a)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
         return 1.0 / (1.0 + xp.abs(y))
 
-    @elementwise
-    def stationarity(self, xp: Namespace, y: Array) -> Array:
-        return minus_log1p(xp, sign_and_magnitude(xp, y)[1])
+    @even
+    def stationarity(self, xp: Namespace, a: Array) -> Array:
+        return minus_log1p(xp, a)
 
 
 @register
@@ -95,9 +93,9 @@ class ExpSquare(Kernel):
     formula = "exp(x²/2) - 1"
     preconditioner_formula = "sgn(y) √W(y²)"
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        near, b, c = split(xp, sign_and_magnitude(xp, x)[1], 1.0)
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 1.0)
         main, rest = _half_square(xp, c)
         small = xp.expm1(rest)
         return xp.where(near, xp.expm1(0.5 * b * b), xp.expm1(main) * (1.0 + small) + small)
@@ -107,17 +105,16 @@ class ExpSquare(Kernel):
         main, rest = _half_square(xp, x)
         return x * xp.exp(rest) * xp.exp(main)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        y = sign_and_magnitude(xp, y)[1]
-        u = y * _inverse_growth(xp, y)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        u = a * _inverse_growth(xp, a)
         near, v, w = split(xp, u, 1.25)
-        far = xp.where(near, xp.ones_like(y), y)
-        return xp.where(near, y * v - xp.expm1(0.5 * v * v), far * (w - 1.0 / w) + 1.0)
+        far = xp.where(near, xp.ones_like(a), a)
+        return xp.where(near, a * v - xp.expm1(0.5 * v * v), far * (w - 1.0 / w) + 1.0)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        return y * _inverse_growth(xp, sign_and_magnitude(xp, y)[1])
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return a * _inverse_growth(xp, a)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
@@ -125,11 +122,10 @@ class ExpSquare(Kernel):
         u = y * rescaling
         return rescaling / (1.0 + u * u)
 
-    @elementwise
-    def stationarity(self, xp: Namespace, y: Array) -> Array:
-        y = sign_and_magnitude(xp, y)[1]
-        rescaling = _inverse_growth(xp, y)
-        near, v, _ = split(xp, y * rescaling, 1.25)
+    @even
+    def stationarity(self, xp: Namespace, a: Array) -> Array:
+        rescaling = _inverse_growth(xp, a)
+        near, v, _ = split(xp, a * rescaling, 1.25)
         return xp.where(near, xp.expm1(0.5 * v * v), 1.0 / rescaling - 1.0)
 
     @elementwise

@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from npgm._common import validate
 from npgm._common.array import Array, Namespace, elementwise
-from npgm.kernels._formulas import outside, power, sign_and_magnitude, split, within
+from npgm.kernels._formulas import even, odd, outside, power, sign_and_magnitude, split, within
 from npgm.kernels.base import Kernel, register
 
 
@@ -100,23 +100,21 @@ class Power(Kernel):
         """1/(p - 1) = q - 1."""
         return 1 / (Fraction(self.p) - 1)
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        return _integrated_power(xp, sign_and_magnitude(xp, x)[1], Fraction(self.p) - 1)
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
+        return _integrated_power(xp, a, Fraction(self.p) - 1)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        return s * power(xp, a, Fraction(self.p) - 1)
+    @odd
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return power(xp, a, Fraction(self.p) - 1)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        return _integrated_power(xp, sign_and_magnitude(xp, y)[1], self._dual_power)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
+        return _integrated_power(xp, a, self._dual_power)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * power(xp, a, self._dual_power)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return power(xp, a, self._dual_power)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
@@ -168,32 +166,28 @@ class Huber(Kernel):
     def __post_init__(self) -> None:
         validate.fields(self, radius=validate.positive)
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
         c = self._threshold(xp, a)
         inside, b = within(xp, a, c)
         largest = 0.5 * c * c
         edge = largest if largest <= float(xp.finfo(a.dtype).max) else math.inf
         return xp.where(inside, 0.5 * b * b, outside(xp, a, c, edge=edge, beyond=math.inf))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
+    @odd
+    def gradient(self, xp: Namespace, a: Array) -> Array:
         c = self._threshold(xp, a)
         inside, b = within(xp, a, c)
-        return s * xp.where(inside, b, outside(xp, a, c, edge=c, beyond=math.nan))
+        return xp.where(inside, b, outside(xp, a, c, edge=c, beyond=math.nan))
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        _, a = sign_and_magnitude(xp, y)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         b = self._clipped(xp, a)
         return b * (a - 0.5 * b)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * self._clipped(xp, a)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return self._clipped(xp, a)
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
@@ -224,26 +218,22 @@ class Cubic(Kernel):
     preconditioner_formula = "2y / (1 + √(1 + 4|y|))"
     noise_inequality = True
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
         return a * a * (0.5 + a / 3.0)
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        return s * (a + a * a)
+    @odd
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return a + a * a
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        _, a = sign_and_magnitude(xp, y)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         u = a / (0.5 + xp.sqrt(0.25 + a))
         return u * u * (0.5 + 2.0 / 3.0 * u)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        s, a = sign_and_magnitude(xp, y)
-        return s * (a / (0.5 + xp.sqrt(0.25 + a)))
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
+        return a / (0.5 + xp.sqrt(0.25 + a))
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
@@ -281,9 +271,8 @@ class Quartic(Kernel):
 
     # with u⁴ = u y - u², an error of u is not magnified
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
-        _, a = sign_and_magnitude(xp, y)
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         u = _cubic_root(xp, a)
         return 0.25 * u * (3.0 * a - u)
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 
 from npgm._common import validate
 from npgm._common.array import Array, Namespace, elementwise
-from npgm.kernels._formulas import horner, outside, power, sign_and_magnitude, split, within
+from npgm.kernels._formulas import even, horner, odd, odd_inside, outside, power, split, within
 from npgm.kernels.base import Kernel, register
 
 
@@ -41,9 +41,8 @@ class Root(Kernel):
     # hypergeometric series, and beyond w = 2/3, where y^κ = w/(1 - w) = 2, they are the series in s = y^-κ, integrated
     # term by term.
 
-    @elementwise
-    def __call__(self, xp: Namespace, x: Array) -> Array:
-        _, a = sign_and_magnitude(xp, x)
+    @even
+    def __call__(self, xp: Namespace, a: Array) -> Array:
         inside, safe = within(xp, a, self.radius)
         near, b, c = split(xp, safe, (2.0 / 3.0) ** (1.0 / self.kappa))
         rest = self._rest(xp, c)
@@ -52,17 +51,14 @@ class Root(Kernel):
         series = _series(self.kappa)
         return xp.where(inside, value, outside(xp, a, self.radius, edge=series.largest, beyond=math.inf))
 
-    @elementwise
-    def gradient(self, xp: Namespace, x: Array) -> Array:
-        s, a = sign_and_magnitude(xp, x)
-        inside, b = within(xp, a, self.radius)
-        value = b * power(xp, self._rest(xp, b), -self._a)
-        return s * xp.where(inside, value, outside(xp, a, self.radius, edge=math.inf, beyond=math.nan))
+    @odd_inside
+    def gradient(self, xp: Namespace, a: Array) -> Array:
+        return a * power(xp, self._rest(xp, a), -self._a)
 
-    @elementwise
-    def conjugate(self, xp: Namespace, y: Array) -> Array:
+    @even
+    def conjugate(self, xp: Namespace, a: Array) -> Array:
         series = _series(self.kappa)
-        near, b, c = split(xp, sign_and_magnitude(xp, y)[1], 2.0 ** (1.0 / self.kappa))
+        near, b, c = split(xp, a, 2.0 ** (1.0 / self.kappa))
         z = power(xp, b, self._k)
         u = b * power(xp, 1.0 + z, -self._a)
         w = z / (1.0 + z)
@@ -71,12 +67,11 @@ class Root(Kernel):
         large = c - (self._logarithm(xp, c) / self.kappa - series.shift) - q * horner(s, series.conjugate_far)
         return xp.where(near, small, large)
 
-    @elementwise
-    def precondition(self, xp: Namespace, y: Array) -> Array:
-        sign, a = sign_and_magnitude(xp, y)
+    @odd
+    def precondition(self, xp: Namespace, a: Array) -> Array:
         near, b, c = split(xp, a, 1.0)
         small = b * power(xp, 1.0 + power(xp, b, self._k), -self._a)
-        return sign * xp.where(near, small, power(xp, 1.0 + power(xp, c, -self._k), -self._a))
+        return xp.where(near, small, power(xp, 1.0 + power(xp, c, -self._k), -self._a))
 
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
@@ -85,9 +80,9 @@ class Root(Kernel):
         large = power(xp, c, -1 - self._k) * power(xp, 1.0 + power(xp, c, -self._k), -1 - self._a)
         return xp.where(near, small, large)
 
-    @elementwise
-    def stationarity(self, xp: Namespace, y: Array) -> Array:
-        near, b, c = split(xp, sign_and_magnitude(xp, y)[1], 2.0 ** (1.0 / self.kappa))
+    @even
+    def stationarity(self, xp: Namespace, a: Array) -> Array:
+        near, b, c = split(xp, a, 2.0 ** (1.0 / self.kappa))
         small = self._primal_series(xp, b * power(xp, 1.0 + power(xp, b, self._k), -self._a))
         q, s = power(xp, c, 1 - self._k), power(xp, c, -self._k)
         return xp.where(near, small, self._far(xp, c, q, s))
