@@ -26,9 +26,9 @@ def _objects(parent: griffe.Object) -> Iterator[griffe.Object]:
             yield from _objects(member)
 
 
-def _add_options(documented: griffe.Function, optimizer: type[NPGM]) -> None:
-    """Put the options by name in the place of ``**choices``."""
-    own = [parameter for parameter in documented.parameters if parameter.name != "choices"]
+def _add_options(documented: griffe.Class, optimizer: type[NPGM]) -> None:
+    """Put the options by name in the place of ``**choices`` of the constructor, which may be that of a base class."""
+    own = [parameter for parameter in documented["__init__"].parameters if parameter.name != "choices"]
     known = {parameter.name for parameter in own}
     options = [
         griffe.Parameter(
@@ -40,7 +40,7 @@ def _add_options(documented: griffe.Function, optimizer: type[NPGM]) -> None:
         for option in inspect.signature(optimizer).parameters.values()
         if option.name not in known
     ]
-    documented.parameters = griffe.Parameters(*own, *options)
+    documented.set_member("__init__", griffe.Function("__init__", parameters=griffe.Parameters(*own, *options)))
 
 
 class Dynamic(griffe.Extension):
@@ -58,7 +58,7 @@ class Dynamic(griffe.Extension):
             module = optimizer.__module__.removeprefix("npgm.")
             documented = pkg[f"{module}.{optimizer.__name__}"]
             documented.docstring.value = inspect.cleandoc(optimizer.__doc__ or "")
-            _add_options(documented["__init__"], optimizer)
+            _add_options(documented, optimizer)
         optimizers = pkg["torch"]
         optimizers.set_member("minimize", optimizers["minimize"]["minimize"])  # the function, not its file of that name
         transformations = pkg["optax"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import FunctionType
 from typing import Any, Literal, Unpack, get_type_hints
 
 from torch import Tensor
@@ -16,7 +17,25 @@ _TRAINING = {"relative_scale": 0.03, "momentum_order": "before", "adjust": "rms"
 """The options of `SpectralGD` that are not those of `NPGM`."""
 
 
-class IHGD(NPGM):
+class _Named:
+    """What the methods share whose names say φ, which leaves its place among the arguments to λ."""
+
+    _reference: str
+
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor,
+        momentum: float = 0.0,
+        scale: float | Literal["auto"] = 1.0,
+        weight_decay: float = 0.0,
+        **choices: Unpack[Choices],
+    ) -> None:
+        given: Any = {"scale": scale, **choices}
+        super().__init__(params, lr, momentum, self._reference, weight_decay, **given)  # type: ignore[call-arg]
+
+
+class IHGD(_Named, NPGM):
     """Isotropic hyperbolic gradient descent: `NPGM` that rescales the gradient to the norm arsinh(‖∇f‖/λ).
 
     Args:
@@ -24,19 +43,10 @@ class IHGD(NPGM):
         {options}
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "isotropic-cosh", weight_decay, scale=scale, **choices)
+    _reference = "isotropic-cosh"
 
 
-class SHGD(NPGM):
+class SHGD(_Named, NPGM):
     """Separable hyperbolic gradient descent: `NPGM` that takes each entry of the gradient to arsinh(∇f_i/λ).
 
     Args:
@@ -44,19 +54,10 @@ class SHGD(NPGM):
         {options}
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "separable-cosh", weight_decay, scale=scale, **choices)
+    _reference = "separable-cosh"
 
 
-class NGD(NPGM):
+class NGD(_Named, NPGM):
     """Normalised gradient descent: `NPGM` with the direction ∇f/(λ + ‖∇f‖).
 
     With ``lr_like="sgd"`` it replaces `torch.nn.utils.clip_grad_norm_` and SGD; λ is the threshold.
@@ -66,19 +67,10 @@ class NGD(NPGM):
         {options}
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "isotropic-log", weight_decay, scale=scale, **choices)
+    _reference = "isotropic-log"
 
 
-class SNGD(NPGM):
+class SNGD(_Named, NPGM):
     """Separable normalised gradient descent: `NPGM` with the direction ∇f_i/(λ + |∇f_i|) in each entry.
 
     Args:
@@ -86,16 +78,7 @@ class SNGD(NPGM):
         {options}
     """
 
-    def __init__(
-        self,
-        params: ParamsT,
-        lr: float | Tensor,
-        momentum: float = 0.0,
-        scale: float | Literal["auto"] = 1.0,
-        weight_decay: float = 0.0,
-        **choices: Unpack[Choices],
-    ) -> None:
-        super().__init__(params, lr, momentum, "separable-log", weight_decay, scale=scale, **choices)
+    _reference = "separable-log"
 
 
 class SpectralGD(NPGM):
@@ -138,7 +121,10 @@ class SpectralGD(NPGM):
 
 def _describe(cls: type[NPGM], choices: type, **own_defaults: Any) -> None:
     """Name the options in the signature, with their defaults, in the place of ``**choices``, and in the docstring."""
-    signature = inspect.signature(cls.__init__)
+    shared: Any = cls.__init__  # of which each class has a copy, whose errors bear its name
+    init: Any = FunctionType(shared.__code__, shared.__globals__, "__init__", shared.__defaults__, shared.__closure__)
+    init.__qualname__, init.__annotations__ = f"{cls.__name__}.__init__", shared.__annotations__
+    signature = inspect.signature(init)
     own = [parameter for name, parameter in signature.parameters.items() if name != "choices"]
     default, hints = options.defaults() | own_defaults, get_type_hints(choices)
     named = [
@@ -146,7 +132,8 @@ def _describe(cls: type[NPGM], choices: type, **own_defaults: Any) -> None:
         for name in default
         if name in hints
     ]
-    cls.__init__.__signature__ = signature.replace(parameters=[*own, *named])  # type: ignore[attr-defined]
+    init.__signature__ = signature.replace(parameters=[*own, *named])
+    cls.__init__ = init  # type: ignore[method-assign]
     entries = options.documentation(8 * " ", [parameter.name for parameter in (*own, *named)])
     cls.__doc__ = (cls.__doc__ or "").replace("{options}", entries)
 
