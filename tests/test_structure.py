@@ -12,7 +12,21 @@ from pages import ROOT
 
 SOURCE = ROOT / "src"
 TESTS = list((ROOT / "tests").rglob("test_*.py"))
-ROOMS = ("kernels", "references", "proximal", "solvers", "problems", "theory", "torch", "optax", "jax", "keras", "lab")
+ROOMS = (
+    "_common",
+    "kernels",
+    "_native",
+    "references",
+    "proximal",
+    "solvers",
+    "problems",
+    "theory",
+    "torch",
+    "optax",
+    "jax",
+    "keras",
+    "lab",
+)
 """The rooms of the library: a room imports those before it."""
 DOOR = "npgm.__main__"  # python -m npgm, which opens the laboratory
 

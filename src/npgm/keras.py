@@ -16,6 +16,7 @@ from npgm._common import optimizers, validate
 from npgm._common.array import Array, joint_norm, promote
 from npgm.references import Isotropic, Reference, Spectral, as_reference
 from npgm.references import reference as build
+from npgm.references.training import like_sgd
 
 __all__ = ["IHGD", "NGD", "NPGM", "SHGD", "SNGD"]
 
@@ -64,7 +65,7 @@ class NPGM(keras.optimizers.Optimizer):  # type: ignore[misc]
         self.lr_like = validate.choice("lr_like", lr_like, optimizers.LR_LIKE)
         self._factor = 1.0
         if lr_like == "sgd":
-            self._factor = optimizers.like_sgd(self.phi, self.phi.scale, self.momentum, follows=False)
+            self._factor = like_sgd(self.phi, self.phi.scale, self.momentum, follows=False)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Make the momentum of each variable."""

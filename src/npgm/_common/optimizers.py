@@ -7,7 +7,6 @@ from typing import Any
 
 from npgm._common import validate
 from npgm._common.array import Array
-from npgm.references import Reference
 
 MOMENTUM_ORDERS = ("after", "before")
 LR_LIKE = ("paper", "sgd")
@@ -18,27 +17,6 @@ OUTLIER = 10.0
 
 LIMIT_DECAY = 0.99
 """The decay of the running mean by which ``limit`` cuts gradients."""
-
-
-def like_sgd(phi: Reference, scale: Any, momentum: Any, *, follows: bool) -> Any:
-    """Return what makes of ∇φ* of small gradients, averaged, the steps of SGD with the same momentum.
-
-    Args:
-        phi: φ, whose own λ does not matter.
-        scale: λ.
-        momentum: β, 0 for none.
-        follows: whether λ follows the gradients.
-
-    Raises:
-        ValueError: if λ is no fixed number, or ∇φ* is not linear at small gradients.
-    """
-    if follows:
-        raise ValueError(
-            "lr_like='sgd' needs a number as scale; with scale='auto', lr is in the units of the parameters"
-        )
-    if not 0.0 < phi.curvature_at_zero < math.inf:
-        raise ValueError(f"lr_like='sgd' needs a φ whose ∇φ* is linear at small gradients, not {phi!r}")
-    return scale / (phi.kernel.curvature_at_zero * (1.0 - momentum))
 
 
 def checked_limit(name: str, value: Any) -> float:

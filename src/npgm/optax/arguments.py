@@ -9,24 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from npgm.references import Isotropic, Reference
-from npgm.references import reference as build
-
 SCOPES = ("global", "tensor")
-
-
-def built(reference: Reference | str) -> Reference:
-    """Return φ, by its name if that is given."""
-    if isinstance(reference, str):
-        return build(reference)
-    if not isinstance(reference, Reference):
-        raise TypeError(f"reference must be a reference function or the name of one, not {reference!r}")
-    return reference
-
-
-def default_scope(phi: Reference) -> str:
-    """Return what φ sees as one vector if nothing is said."""
-    return "global" if isinstance(phi, Isotropic) else "tensor"
 
 
 def hyperparameter(check: Callable[[str, Any], float], name: str, value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -10,11 +11,12 @@ import jax.numpy as jnp
 import optax
 
 from npgm._common import optimizers, validate
-from npgm.optax.arguments import built, default_scope, hyperparameter
+from npgm.optax.arguments import hyperparameter
 from npgm.optax.limit import limit_by_running_norm
 from npgm.optax.preconditioner import Scale, scale_by_preconditioner
 from npgm.optax.proximal import proximal_step
-from npgm.references import Reference, Spectral
+from npgm.references import Reference, Spectral, as_reference
+from npgm.references.training import default_scope, like_sgd
 
 
 def npgm(
@@ -71,6 +73,8 @@ def npgm(
         TypeError, ValueError: if an argument is out of range, at construction; values under a JAX transformation are
             not checked.
     """
+    phi = as_reference(reference)
+    scope = scope or default_scope(phi.lift)
     if not callable(learning_rate):
         learning_rate = hyperparameter(validate.nonnegative, "learning_rate", learning_rate)
     weight_decay = hyperparameter(validate.nonnegative, "weight_decay", weight_decay)
@@ -84,88 +88,45 @@ def npgm(
     if nesterov:
         if momentum is None:
             raise ValueError("nesterov needs momentum")
-        if not isinstance(phi := built(reference), Spectral):
+        if not isinstance(phi, Spectral):
             raise ValueError(f"nesterov is for spectral reference functions, not {phi!r}")
         average = _ahead(average, momentum)
-    preconditioner = scale_by_preconditioner(
-        reference,
-        scale,
-        scope=scope,
-        relative_scale=relative_scale,
-        scale_decay=scale_decay,
-        adjust=adjust,
-        blocks=blocks,
-        track=track,
-    )
-    parts = [preconditioner]
-    parts.insert(
-        1 if validate.choice("momentum_order", momentum_order, optimizers.MOMENTUM_ORDERS) == "after" else 0, average
-    )
+    options = {"relative_scale": relative_scale, "scale_decay": scale_decay, "adjust": adjust, "blocks": blocks}
+    parts = [scale_by_preconditioner(phi, scale, scope=scope, track=track, **options), average]  # type: ignore[arg-type]
+    if validate.choice("momentum_order", momentum_order, optimizers.MOMENTUM_ORDERS) == "before":
+        parts.reverse()
     multiple = 1.0
     if validate.choice("lr_like", lr_like, optimizers.LR_LIKE) == "sgd":
-        phi = built(reference)
         own, beta = phi.scale if scale is None else scale, 0.0 if momentum is None else momentum
-        multiple = optimizers.like_sgd(phi, own, beta, follows=isinstance(scale, str))
+        multiple = like_sgd(phi, own, beta, follows=isinstance(scale, str))
         parts.append(optax.scale(multiple))
     parts.insert(len(parts) if decoupled_weight_decay else 0, decay)
     if limit is not None:
-        parts.insert(0, limit_by_running_norm(limit, scope=scope or default_scope(built(reference))))
+        parts.insert(0, limit_by_running_norm(limit, scope=scope))
     parts.append(optax.scale_by_learning_rate(learning_rate))
     if prox is not None:
         if scale is not None and not isinstance(scale, int | float):
             raise ValueError(f"prox needs a scale that is a number, not {scale!r}")
-        phi = built(reference) if scale is None else built(reference).with_scale(scale)
-        parts.append(proximal_step(prox, phi, learning_rate, multiple, scope or default_scope(phi), adjust))
+        phi = phi if scale is None else phi.with_scale(scale)
+        parts.append(proximal_step(prox, phi, learning_rate, multiple, scope, adjust))
     return _keep_dtypes(optax.chain(*parts))
 
 
 def _named(name: str, reference: str, summary: str) -> Callable[..., optax.GradientTransformationExtraArgs]:
     """Return `npgm` with its φ chosen, and λ where one looks for it."""
+    signature = inspect.signature(npgm)
+    options = dict(signature.parameters)
+    scale = options.pop("scale").replace(default=1.0, kind=inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    in_place = [scale if parameter.name == "reference" else parameter for parameter in options.values()]
+    signature = signature.replace(parameters=in_place)
 
-    def make(
-        learning_rate: optax.ScalarOrSchedule,
-        momentum: jax.typing.ArrayLike | None = None,
-        scale: Scale = 1.0,
-        weight_decay: jax.typing.ArrayLike = 0.0,
-        *,
-        decoupled_weight_decay: bool = False,
-        momentum_order: str = "after",
-        mask: Any | None = None,
-        accumulator_dtype: Any | None = None,
-        scope: str | None = None,
-        relative_scale: jax.typing.ArrayLike = 1.0,
-        scale_decay: jax.typing.ArrayLike = 0.99,
-        lr_like: str = "paper",
-        limit: jax.typing.ArrayLike | None = None,
-        nesterov: bool = False,
-        adjust: str | None = None,
-        blocks: int | None = None,
-        track: bool = False,
-        prox: Any = None,
-    ) -> optax.GradientTransformationExtraArgs:
-        return npgm(
-            learning_rate,
-            momentum,
-            reference,
-            weight_decay,
-            scale=scale,
-            decoupled_weight_decay=decoupled_weight_decay,
-            momentum_order=momentum_order,
-            mask=mask,
-            accumulator_dtype=accumulator_dtype,
-            scope=scope,
-            relative_scale=relative_scale,
-            scale_decay=scale_decay,
-            lr_like=lr_like,
-            limit=limit,
-            nesterov=nesterov,
-            adjust=adjust,
-            blocks=blocks,
-            track=track,
-            prox=prox,
-        )
+    def make(*args: Any, **kwargs: Any) -> optax.GradientTransformationExtraArgs:
+        given = signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        return npgm(reference=reference, **given.arguments)
 
     make.__name__ = make.__qualname__ = name
+    make.__signature__ = signature  # type: ignore[attr-defined]
     make.__doc__ = f'{summary} The arguments are those of `npgm`, with λ = ``scale`` or ``scale="auto"``.'
     return make
 

@@ -12,10 +12,11 @@ import optax
 
 from npgm._common import optimizers, validate
 from npgm._common.array import Array
-from npgm.optax.arguments import SCOPES, built, default_scope, hyperparameter
+from npgm.optax.arguments import SCOPES, hyperparameter
 from npgm.optax.leaves import norm, quotient, real, widest, working_dtype
 from npgm.optax.running import followed, new_state
-from npgm.references import Isotropic, Reference, Spectral
+from npgm.references import Isotropic, Reference, Spectral, as_reference
+from npgm.references.training import default_scope
 
 Scale: TypeAlias = jax.typing.ArrayLike | Literal["auto"] | None
 
@@ -80,8 +81,8 @@ def scale_by_preconditioner(
         >>> precondition = scale_by_preconditioner("separable-log", scale="auto")
         >>> optimizer = optax.chain(precondition, optax.scale_by_learning_rate(0.01))
     """
-    phi = built(reference)
-    by_tensor = validate.choice("scope", scope or default_scope(phi), SCOPES) == "tensor"
+    phi = as_reference(reference)
+    by_tensor = validate.choice("scope", scope or default_scope(phi.lift), SCOPES) == "tensor"
     automatic = isinstance(scale, str) and validate.choice("scale", scale, ["auto"]) == "auto"
     fixed = None if automatic or scale is None else hyperparameter(validate.positive, "scale", scale)
     relative_scale = hyperparameter(validate.positive, "relative_scale", relative_scale)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-from npgm._common import optimizers, validate
+from npgm._common import validate
 from npgm.kernels import registry
 from npgm.references import Isotropic, Reference, Spectral, reference
-from npgm.torch.options import SPECTRAL, TABLE, default_scope, defaults
+from npgm.references.training import default_scope, like_sgd
+from npgm.torch.options import SPECTRAL, TABLE, defaults
 
 
 def without_effect(group: dict[str, Any]) -> dict[str, str]:
@@ -66,7 +67,7 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if group["limit"] is not None and group["differentiable"]:
         raise ValueError("limit and differentiable cannot be combined")
     if group["lr_like"] == "sgd":
-        optimizers.like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
+        like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})
 
 

@@ -22,6 +22,7 @@ from npgm._common import optimizers, validate
 from npgm.kernels import registry
 from npgm.proximal import Proximable
 from npgm.references import Isotropic, Reference, Separable, lifts
+from npgm.references.training import default_scope, like_sgd
 from npgm.torch.rule import Rule
 
 
@@ -33,44 +34,30 @@ def _lr(name: str, value: Any) -> float | Tensor:
     return value  # which a step does not wait for to read
 
 
-def _flag(name: str, value: Any) -> bool:
+def _flag(name: str, value: Any, kind: str = "a bool") -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"{name} must be a bool, not {value!r}")
+        raise TypeError(f"{name} must be {kind}, not {value!r}")
     return value
 
 
-def _flag_or_none(name: str, value: Any) -> bool | None:
-    if not (value is None or isinstance(value, bool)):
-        raise TypeError(f"{name} must be a bool or None, not {value!r}")
-    return value
-
-
-def _floating_dtype(name: str, value: Any) -> torch.dtype | None:
-    if not (value is None or (isinstance(value, torch.dtype) and value.is_floating_point)):
+def _floating_dtype(name: str, value: Any) -> torch.dtype:
+    if not (isinstance(value, torch.dtype) and value.is_floating_point):
         raise TypeError(f"{name} must be a real floating-point torch.dtype or None, not {value!r}")
     return value
 
 
-def _scope(name: str, value: Any) -> str | None:
-    return None if value is None else validate.choice(name, value, ("global", "group", "tensor"))
-
-
-def _adjustment(name: str, value: Any) -> str | None:
-    return None if value is None else validate.choice(name, value, optimizers.ADJUSTMENTS)
-
-
-def _limit(name: str, value: Any) -> float | None:
-    return None if value is None else optimizers.checked_limit(name, value)
+def _prox(name: str, value: Any) -> Proximable:
+    if not isinstance(value, Proximable):
+        raise TypeError(f"{name} must be a function of npgm.proximal such as npgm.proximal.L1(1e-4), not {value!r}")
+    return value
 
 
 def _one_of(*choices: str) -> Callable[[str, Any], str]:
     return lambda name, value: validate.choice(name, value, choices)
 
 
-def _prox(name: str, value: Any) -> Proximable | None:
-    if not (value is None or isinstance(value, Proximable)):
-        raise TypeError(f"{name} must be a function of npgm.proximal such as npgm.proximal.L1(1e-4), not {value!r}")
-    return value
+def _or_none(check: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else check(name, value)
 
 
 def _stored(name: str, value: Any) -> Any:
@@ -151,7 +138,7 @@ class Options:
         default="after",
     )
     scope: str | None = _option(
-        _scope,
+        _or_none(_one_of("global", "group", "tensor")),
         """the vector whose norm an isotropic φ takes and ``limit`` cuts, and which has its own λ if ``scale="auto"``.
         ``"global"``, as in the paper: the gradients of all parameters whose group has a φ of this lift and this scope;
         ``"group"``: those of the group; ``"tensor"``: each tensor. None is ``"global"`` for an isotropic φ and
@@ -159,7 +146,7 @@ class Options:
         default=None,
     )
     limit: float | None = _option(
-        _limit,
+        _or_none(optimizers.checked_limit),
         """c > 1: a gradient longer than c times the running root mean square of its vector's lengths is cut to that
         length, before all else (docs/spikes.md). The vectors are those of ``scope``.""",
         default=None,
@@ -173,14 +160,14 @@ class Options:
         default="propagate",
     )
     momentum_dtype: torch.dtype | None = _option(
-        _floating_dtype,
+        _or_none(_floating_dtype),
         """the dtype of the momentum; None for the parameter's. ``torch.float32`` keeps small terms of the average,
         which bfloat16 would round away. `load_state_dict` does not change it.""",
         default=None,
     )
     maximize: bool = _option(_flag, """whether to maximise.""", default=False)
     foreach: bool | None = _option(
-        _flag_or_none,
+        _or_none(partial(_flag, kind="a bool or None")),
         """whether to use `torch._foreach_*`; chosen as in `torch.optim` if None.""",
         default=None,
     )
@@ -198,7 +185,7 @@ class Options:
         default=1,
     )
     adjust: str | None = _option(
-        _adjustment,
+        _or_none(_one_of(*optimizers.ADJUSTMENTS)),
         """a factor for the direction of a spectral φ. ``"aspect"``: √max(1, rows/columns). ``"rms"``: 0.2
         √max(rows, columns), for entries of the size of AdamW's. With a factor a, the direction is that of the reference
         function a φ(·/a), so the theory holds.""",
@@ -211,7 +198,7 @@ class Options:
         default=False,
     )
     product_dtype: torch.dtype | None = _option(
-        _floating_dtype,
+        _or_none(_floating_dtype),
         """the dtype of the matrix products of a spectral φ on accelerators, such as ``torch.bfloat16``; None for the
         parameter's, at least float32.""",
         default=None,
@@ -222,7 +209,7 @@ class Options:
         default=False,
     )
     prox: Proximable | None = _option(
-        _prox,
+        _or_none(_prox),
         """g, a function of `npgm.proximal`, which is added to the loss for each parameter. It makes weights sparse or
         keeps them in a set. After a step to y, the parameters move to argmin g + γ φ((· - y)/γ); the parameters of one
         isotropic φ are one point. The state dictionary does not contain it.""",
@@ -235,7 +222,7 @@ class Options:
     )
     differentiable: bool = _option(_flag, """whether autograd goes through the step.""", default=False)
     fused: bool | None = _option(
-        _flag_or_none,
+        _or_none(partial(_flag, kind="a bool or None")),
         """whether to step all parameters in one pass over memory, by the native module on the CPU and by Triton on
         CUDA. None: on the CPU if possible, which needs an isotropic φ or a kernel of npgm. Parameters whose gradient or
         momentum has another memory layout are stepped one by one.""",
@@ -260,9 +247,7 @@ class Options:
         automatic = self.scale == "auto"
         phi = lifts[lift](registry[key](**self.kernel_parameters), 1.0 if automatic else self.scale)  # type: ignore[arg-type]
         scope = self.scope or default_scope(lift)
-        like_sgd = 1.0
-        if self.lr_like == "sgd":
-            like_sgd = optimizers.like_sgd(phi, phi.scale, self.momentum, follows=automatic)
+        sgd = like_sgd(phi, phi.scale, self.momentum, follows=automatic) if self.lr_like == "sgd" else 1.0
         kernel, parameters = _native.kernel_arguments(phi.kernel)
         rule = Rule(
             kernel,
@@ -273,7 +258,7 @@ class Options:
             scale=phi.scale,
             momentum=self.momentum,
             coupled_decay=0.0 if self.decoupled_weight_decay else self.weight_decay,
-            decoupled_decay=self.weight_decay / like_sgd if self.decoupled_weight_decay else 0.0,  # times `rate`
+            decoupled_decay=self.weight_decay / sgd if self.decoupled_weight_decay else 0.0,  # times `rate`
             maximize=self.maximize,
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
@@ -285,7 +270,7 @@ class Options:
             "gradient_rule": rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
             "tries_fused": fused,
             "native": native,
-            "multiple": self.lr_multiple * like_sgd,
+            "multiple": self.lr_multiple * sgd,
             "automatic": automatic,
             "scope": scope,
         }
@@ -379,8 +364,3 @@ def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
         return shape[-2], shape[-1]
     rows = shape[-1 if matrix_form == "transpose" else 0] if shape else 1
     return rows, math.prod(shape) // max(1, rows)
-
-
-def default_scope(lift: str) -> str:
-    """Return what φ sees as one vector where a group does not say it."""
-    return "global" if lift == Isotropic.lift else "tensor"
