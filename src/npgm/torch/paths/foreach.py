@@ -5,6 +5,9 @@ There is no foreach form of most preconditioners; on the flat copy each of their
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import torch
 from torch import Tensor
 
@@ -13,6 +16,9 @@ from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
 from npgm.torch.paths.single import cut_off, masked, rate, weight, working
 from npgm.torch.rule import Rule
+
+Directions: TypeAlias = Callable[[Batch, list[Tensor], Tensor | None], tuple[list[Tensor], Lengths]]
+"""Takes a batch, what φ is given, and the factor of `npgm.torch.batch.Path.apply_step` to ∇φ*, with what is tracked."""
 
 
 def measure(batch: Batch, rule: Rule) -> Norm:
@@ -39,18 +45,23 @@ def norm(ys: list[Tensor], *, per_tensor: bool) -> Norm:
 
 def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
+    return step_along(_directions, batch, factor, applies)
+
+
+def step_along(directions: Directions, batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
+    """Do what `npgm.torch.batch.Path.apply_step` says, along the directions that a function makes."""
     rule = batch.options.rule
     us = gradients(batch, rule)
     lengths: Lengths = None
     if not rule.before:
-        us, lengths = _directions(batch, us, factor)
+        us, lengths = directions(batch, us, factor)
     us = _masked(us, applies)
     if batch.momentum:
-        us = average(batch, us, applies)
+        us = _average(batch, us, applies)
     if rule.before:
-        us, lengths = _directions(batch, us, factor)
+        us, lengths = directions(batch, us, factor)
         us = _masked(us, applies)
-    advance(batch, us, applies)
+    _advance(batch, us, applies)
     return lengths
 
 
@@ -62,12 +73,12 @@ def tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Lengths:
 
 
 def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
-    """Return what the momentum is once ``us`` are taken into it."""
-    return list(torch._foreach_lerp(_wide(batch, batch.momentum), us, 1.0 - batch.options.momentum))
+    """Return what `_average` will."""
+    return _ahead(batch, us, list(torch._foreach_lerp(_wide(batch, batch.momentum), us, 1.0 - batch.options.momentum)))
 
 
-def average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
-    """Take ``us`` into the momentum, if ``applies`` is not False, and return it in the dtype in which to compute."""
+def _average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
+    """Take ``us`` into the momentum, if ``applies`` is not False; return what to go by, in the working dtype."""
     means, share = _wide(batch, batch.momentum), weight(batch, us[0], applies)
     if isinstance(share, Tensor):
         torch._foreach_mul_(means, 1.0 - share)
@@ -76,10 +87,15 @@ def average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tens
         torch._foreach_lerp_(means, us, share)
     if means is not batch.momentum:
         torch._foreach_copy_(batch.momentum, means)
-    return means
+    return _ahead(batch, us, means)
 
 
-def advance(batch: Batch, us: list[Tensor], applies: Tensor | None) -> None:
+def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
+    """Return the means, or with Nesterov's momentum what lies ahead along them."""
+    return list(torch._foreach_lerp(us, means, batch.options.momentum)) if batch.options.nesterov else means
+
+
+def _advance(batch: Batch, us: list[Tensor], applies: Tensor | None) -> None:
     """Move the parameters against ``us``, if ``applies`` is not False."""
     rule, lr = batch.options.rule, rate(batch, us[0], applies)
     points = _wide(batch, batch.parameters)

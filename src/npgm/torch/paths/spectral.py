@@ -14,7 +14,7 @@ from npgm.torch.batch import Batch, Lengths
 from npgm.torch.norms import Norm
 from npgm.torch.options import rows_and_columns
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import as_matrices, masked, of_matrices
+from npgm.torch.paths.single import as_matrices, of_matrices
 from npgm.torch.rule import Rule
 from npgm.torch.spectral import precondition
 
@@ -23,37 +23,35 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
     ys = foreach.gradients(batch, rule)
     if rule.before:
-        ys = _ahead(batch, ys, foreach.next_average(batch, ys))
+        ys = foreach.next_average(batch, ys)
     return foreach.norm(ys, per_tensor=rule.per_tensor)
 
 
 def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
-    rule = batch.options.rule
-    us = [masked(y, applies) for y in foreach.gradients(batch, rule)]
-    lengths: Lengths = None
-    if not rule.before:
-        ys, us = us, directions(batch, us, factor)
-        lengths = _tracked(batch, ys, us)
-    if batch.momentum:
-        us = _ahead(batch, us, foreach.average(batch, us, applies))
-    if rule.before:
-        ys, us = us, directions(batch, us, factor)
-        lengths = _tracked(batch, ys, us)
-    foreach.advance(batch, [masked(u, applies) for u in us], applies)
-    return lengths
+    return foreach.step_along(_tracked_directions, batch, factor, applies)
 
 
-def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
-    return list(torch._foreach_lerp(us, means, batch.options.momentum)) if batch.options.nesterov else means
+def _tracked_directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> tuple[list[Tensor], Lengths]:
+    us = _directions(batch, ys, scales)
+    lengths = foreach.tracked(batch, ys, us)
+    if lengths is None or (adjust := batch.options.adjust) is None:
+        return us, lengths
+    options, parameters = batch.options, batch.full or batch.parameters
+    sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
+    made = [
+        length / optimizers.adjustment(adjust, rows // options.blocks, columns)
+        for length, (rows, columns) in zip(lengths[1], sizes, strict=True)
+    ]
+    return us, (lengths[0], torch.stack(made))
 
 
-def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Tensor]:
+def _directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Tensor]:
     """Return ∇φ* of matrices, of which this process holds what it holds of the parameters."""
     if scales is not None:
         ys = foreach.quotients(batch, ys, scales)
     if not batch.process_groups:
-        return _directions(batch, ys)
+        return _of_whole(batch, ys)
     full = batch.full
     mesh = full[0].device_mesh  # type: ignore[attr-defined]
     results: list[Tensor] = []
@@ -64,33 +62,20 @@ def directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Te
             gathered = _as_dtensor(y, parameter).full_tensor()
             if owner == _place(mesh):
                 mine = gathered
-        made = None if mine is None else _directions(batch, [mine])[0]
+        made = None if mine is None else _of_whole(batch, [mine])[0]
         for owner, (parameter, y) in enumerate(round_):
             u = made if owner == _place(mesh) and made is not None else y.new_empty(parameter.shape)
             results.append(_shard(_from_owner(u.contiguous(), mesh, owner), parameter))
     return results
 
 
-def _directions(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
+def _of_whole(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
     views = [as_matrices(y, options) for y in ys]
     us = precondition(options.phi, views, dtype=options.product_dtype)
     if options.adjust is not None:
         us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
     return [of_matrices(u, y, options) for u, y in zip(us, ys, strict=True)]
-
-
-def _tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Lengths:
-    lengths = foreach.tracked(batch, ys, us)
-    if lengths is None or (adjust := batch.options.adjust) is None:
-        return lengths
-    options, parameters = batch.options, batch.full or batch.parameters
-    sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
-    made = [
-        u / optimizers.adjustment(adjust, rows // options.blocks, columns)
-        for u, (rows, columns) in zip(lengths[1], sizes, strict=True)
-    ]
-    return lengths[0], torch.stack(made)
 
 
 def _as_dtensor(local: Tensor, like: Any) -> Any:
