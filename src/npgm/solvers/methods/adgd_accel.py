@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npgm._common.array import Array, Namespace
-from npgm.solvers.method import Method, register
-from npgm.solvers.methods.adgd import curvature, damped, first_lr
+from npgm.solvers.method import register
+from npgm.solvers.methods.adgd import AdGD, curvature, damped, first_lr
 from npgm.solvers.point import Point
 
 
@@ -25,7 +25,7 @@ class State(NamedTuple):
 
 @register
 @dataclass(frozen=True)
-class AdGDAccel(Method):
+class AdGDAccel(AdGD):
     """Nesterov's method with estimates of stepsize and strong convexity in the manner of AdGD.
 
     y = x - λ ∇f(x), x ← y + β (y - y'), with λ = min(sqrt(1+θ/2) λ', 1/(2L)), Λ = min(sqrt(1+Θ/2) Λ', L/2),
@@ -39,12 +39,7 @@ class AdGDAccel(Method):
     key = "adgd_accel"
     update = "y' = x - λ ∇f(x);  x ← y' + β (y' - y), λ and β estimated"
 
-    lr: float = 1e-9
-
-    def init(self, xp: Namespace, start: Point) -> None:
-        return None
-
-    def step(self, xp: Namespace, here: Point, state: State | None) -> tuple[Array, State]:
+    def step(self, xp: Namespace, here: Point, state: Any) -> tuple[Array, Any]:
         x, grad = here.x, here.grad
         if state is None:
             lr = first_lr(xp, x, grad, self.lr)
@@ -58,10 +53,3 @@ class AdGDAccel(Method):
         y = x - lr * grad
         following = y + (1.0 - root) / (1.0 + root) * (y - state.y)
         return following, State(x, y, grad, lr, lr / state.lr, mu, mu / state.mu)
-
-    @property
-    def fixed_lr(self) -> None:
-        return None
-
-    def stepsize(self, state: State) -> Array:
-        return state.lr
