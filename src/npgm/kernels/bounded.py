@@ -62,10 +62,6 @@ class Log(Kernel):
         t = b / (2.0 + b)
         return xp.where(near, t * (b / (1.0 + b)) + 2.0 * artanh_tail(t), xp.log1p(c) - c / (1.0 + c))
 
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return 1.0 / (1.0 + xp.abs(y))
-
 
 @register
 @dataclass(frozen=True)
@@ -102,10 +98,6 @@ class Sqrt(Kernel):
     def stationarity(self, xp: Namespace, y: Array) -> Array:
         s = hypot1(xp, y)
         return (y / s) * (y / (1.0 + s))
-
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return 1.0 / hypot1(xp, y)
 
 
 @register
@@ -192,10 +184,6 @@ class LogSquare(Kernel):
     @elementwise
     def stationarity(self, xp: Namespace, y: Array) -> Array:
         return xp.log1p(0.5 * y * (y / (1.0 + hypot1(xp, y))))
-
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return 1.0 / (1.0 + hypot1(xp, y))
 
 
 _LOGCOS_DUAL = [(-1.0) ** (k - 1) / (2 * k * (2 * k - 1)) for k in range(1, 28)]

@@ -128,10 +128,6 @@ class ExpSquare(Kernel):
         near, v, _ = split(xp, a * rescaling, 1.25)
         return xp.where(near, xp.expm1(0.5 * v * v), 1.0 / rescaling - 1.0)
 
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return _inverse_growth(xp, xp.abs(y))
-
 
 def _half_square(xp: Namespace, x: Array) -> tuple[Array, Array]:
     """Return x²/2 as the sum of two numbers of which the first, the larger one, is exact: exp magnifies its error."""

@@ -42,10 +42,6 @@ class Quadratic(Kernel):
     def curvature(self, xp: Namespace, y: Array) -> Array:
         return xp.ones_like(y)
 
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return xp.ones_like(y)
-
 
 @register
 @dataclass(frozen=True)
@@ -194,11 +190,6 @@ class Huber(Kernel):
         a = xp.abs(y)
         return xp.where(xp.isnan(a), a, xp.astype(a < self._threshold(xp, a), a.dtype))
 
-    @elementwise
-    def stationarity(self, xp: Namespace, y: Array) -> Array:
-        b = self._clipped(xp, xp.abs(y))
-        return 0.5 * b * b
-
     def _clipped(self, xp: Namespace, a: Array) -> Array:
         c = self._threshold(xp, a)
         return xp.where(a >= c, xp.full_like(a, c), a)
@@ -238,16 +229,6 @@ class Cubic(Kernel):
     @elementwise
     def curvature(self, xp: Namespace, y: Array) -> Array:
         return 0.5 / xp.sqrt(0.25 + xp.abs(y))
-
-    @elementwise
-    def stationarity(self, xp: Namespace, y: Array) -> Array:
-        a = xp.abs(y)
-        u = a / (0.5 + xp.sqrt(0.25 + a))
-        return u * u * (0.5 + u / 3.0)
-
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        return 1.0 / (0.5 + xp.sqrt(0.25 + xp.abs(y)))
 
 
 @register
@@ -290,11 +271,6 @@ class Quartic(Kernel):
         a = xp.abs(y)
         u = _cubic_root(xp, a)
         return 0.25 * u * (a + u)
-
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        u = _cubic_root(xp, y)
-        return 1.0 / (1.0 + u * u)
 
 
 def _cubic_root(xp: Namespace, y: Array) -> Array:

@@ -87,12 +87,6 @@ class Root(Kernel):
         q, s = power(xp, c, 1 - self._k), power(xp, c, -self._k)
         return xp.where(near, small, self._far(xp, c, q, s))
 
-    @elementwise
-    def rescaling(self, xp: Namespace, y: Array) -> Array:
-        near, b, c = split(xp, xp.abs(y), 1.0)
-        small = power(xp, 1.0 + power(xp, b, self._k), -self._a)
-        return xp.where(near, small, power(xp, 1.0 + power(xp, c, -self._k), -self._a) / c)
-
     @property
     def _k(self) -> Fraction:
         return Fraction(self.kappa)
