@@ -2,16 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from npgm._common.array import Array, joint_norm
 
 
-def real(leaf: Any) -> Array:
+def transformation(
+    init: Callable[[optax.Params], optax.OptState], step: Callable[[list[Array], Any], tuple[list[Array], Any]]
+) -> optax.GradientTransformationExtraArgs:
+    """Return the transformation whose step takes the leaves of the gradients and a state to new ones."""
+
+    def update(
+        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
+    ) -> tuple[optax.Updates, optax.OptState]:
+        del params, extra
+        leaves, structure = jax.tree.flatten(updates)
+        new, state = step([_real(leaf) for leaf in leaves], state)
+        return jax.tree.unflatten(structure, new), state
+
+    return optax.GradientTransformationExtraArgs(init, update)
+
+
+def _real(leaf: Any) -> Array:
     """Return a gradient as an array; raise TypeError if its dtype is not real and floating."""
     leaf = jnp.asarray(leaf)
     if not jnp.issubdtype(leaf.dtype, jnp.floating):

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import optax
 
 from npgm._common import optimizers, validate
+from npgm._common.array import Array
 from npgm.optax.arguments import SCOPES, hyperparameter
-from npgm.optax.leaves import norm, real, working_dtype
+from npgm.optax.leaves import norm, transformation, working_dtype
 from npgm.optax.running import followed, new_state
 
 
@@ -39,12 +40,7 @@ def limit_by_running_norm(
     limit = hyperparameter(optimizers.checked_limit, "limit", limit)
     by_tensor = validate.choice("scope", scope, SCOPES) == "tensor"
 
-    def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
-    ) -> tuple[optax.Updates, optax.OptState]:
-        del params, extra
-        leaves, structure = jax.tree.flatten(updates)
-        leaves = [real(leaf) for leaf in leaves]
+    def step(leaves: list[Array], state: Any) -> tuple[list[Array], Any]:
         vectors = [[leaf] for leaf in leaves] if by_tensor else [leaves]
         sizes = [m * q for m, q in map(norm, vectors)]
         rms, weight = map(jax.tree.leaves, state)
@@ -58,6 +54,6 @@ def limit_by_running_norm(
             for leaf in vector
         ]
         state, _ = followed(state, sizes, optimizers.LIMIT_DECAY, limit)
-        return jax.tree.unflatten(structure, new), state
+        return new, state
 
-    return optax.GradientTransformationExtraArgs(lambda params: new_state(params, by_tensor=by_tensor), update)
+    return transformation(lambda params: new_state(params, by_tensor=by_tensor), step)

@@ -13,7 +13,7 @@ import optax
 from npgm._common import optimizers, validate
 from npgm._common.array import Array
 from npgm.optax.arguments import SCOPES, hyperparameter
-from npgm.optax.leaves import norm, quotient, real, widest, working_dtype
+from npgm.optax.leaves import norm, quotient, transformation, widest, working_dtype
 from npgm.optax.running import followed, new_state
 from npgm.references import Isotropic, Reference, Spectral, as_reference
 from npgm.references.training import default_scope
@@ -106,12 +106,7 @@ def scale_by_preconditioner(
         dtype = widest([working_dtype(leaf) for leaf in jax.tree.leaves(params)])
         return TrackedState(state, jnp.zeros((), dtype)) if track else state
 
-    def update(
-        updates: optax.Updates, state: optax.OptState, params: optax.Params | None = None, **extra: Any
-    ) -> tuple[optax.Updates, optax.OptState]:
-        del params, extra
-        leaves, structure = jax.tree.flatten(updates)
-        leaves = [real(leaf) for leaf in leaves]
+    def step(leaves: list[Array], state: Any) -> tuple[list[Array], Any]:
         shapes = [leaf.shape for leaf in leaves]
         if blocks is not None:
             leaves = [_in_blocks(leaf, blocks) for leaf in leaves]
@@ -131,15 +126,17 @@ def scale_by_preconditioner(
             new = [u * jnp.asarray(adjustment(adjust, u.shape), u.dtype) for u in new]
         if blocks is not None:
             new = [jnp.moveaxis(u, -3, -2).reshape(shape) for u, shape in zip(new, shapes, strict=True)]
-        return jax.tree.unflatten(structure, new), state
+        return new, state
 
-    return optax.GradientTransformationExtraArgs(init, update)
+    return transformation(init, step)
 
 
 def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list[Array]:
     """Return ∇φ*(vector / scale) in the dtypes of the vector's leaves; a scale of None is 1."""
     if not isinstance(phi, Isotropic):
-        return [leaf if leaf.size == 0 else _mapped(phi, leaf, scale) for leaf in vector]
+        ys = [leaf if scale is None else quotient(leaf.astype(working_dtype(leaf)), scale) for leaf in vector]
+        us = [phi.precondition(y) if y.size else y for y in ys]
+        return [u.astype(leaf.dtype) for u, leaf in zip(us, vector, strict=True)]
     m, q = norm(vector)
     factor = phi.factor(jnp, m if scale is None else quotient(m, scale), q)
 
@@ -148,12 +145,6 @@ def _preconditioned(phi: Reference, vector: Sequence[Array], scale: Any) -> list
         return (working / m.astype(working.dtype) * factor.astype(working.dtype)).astype(leaf.dtype)
 
     return [rescaled(leaf) for leaf in vector]
-
-
-def _mapped(phi: Reference, leaf: Array, scale: Any) -> Array:
-    if scale is None:
-        return phi.precondition(leaf)
-    return phi.precondition(quotient(leaf.astype(working_dtype(leaf)), scale)).astype(leaf.dtype)
 
 
 def _saturation(
@@ -170,15 +161,11 @@ def _saturation(
 def _size(phi: Reference, vector: Sequence[Array]) -> Array:
     """Return what λ is measured by: the norm of the vector, or the root mean square of what φ adds up."""
     m, q = norm(vector)
-    return m * (q / math.sqrt(max(1, sum(_terms(phi, leaf) for leaf in vector))))
-
-
-def _terms(phi: Reference, leaf: Array) -> int:
-    """Return how many entries or singular values of a leaf φ adds up; none for an isotropic φ."""
     if isinstance(phi, Isotropic):
-        return 0
-    rows_and_columns = leaf.shape[-2:] if isinstance(phi, Spectral) else ()
-    return int(leaf.size) // max(1, *rows_and_columns, 1)
+        return m * q
+    longest = [max(1, *leaf.shape[-2:], 1) if isinstance(phi, Spectral) else 1 for leaf in vector]
+    terms = sum(leaf.size // length for leaf, length in zip(vector, longest, strict=True))
+    return m * (q / math.sqrt(max(1, terms)))
 
 
 def _in_blocks(leaf: Array, blocks: int) -> Array:
