@@ -27,7 +27,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from npgm._common import validate
-from npgm._common.array import explicit_sharding, resharded, row_norms
+from npgm._common.array import row_norms
+from npgm._common.sharding import explicit_sharding, resharded
 from npgm.proximal import as_box
 from npgm.solvers import Method, Status
 from npgm.solvers.method import chosen

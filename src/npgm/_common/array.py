@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
 
 import array_api_compat
 import numpy as np
@@ -298,72 +298,3 @@ def axes_last(xp: Namespace, x: Array, axis: Axis) -> tuple[Array, int, Callable
         return x, len(axes), lambda y: y
     back = tuple(order.index(i) for i in range(x.ndim))
     return xp.permute_dims(x, order), len(axes), lambda y: xp.permute_dims(y, back)
-
-
-def unsharded(x: Array, axes: tuple[int, ...]) -> tuple[Array, Callable[[Array], Array]]:
-    """Return an array with the whole of ``axes`` on each device, for what is not computed in parts, and the way back.
-
-    This concerns JAX's meshes with explicit axes alone; any other array is returned as it is.
-    """
-    spec = explicit_sharding(x)
-    if spec is None or all(spec[axis] is None for axis in axes):
-        return x, lambda y: y
-    whole = tuple(axis % x.ndim for axis in axes)
-    gathered = type(spec)(*(None if i in whole else name for i, name in enumerate(spec)))
-    return resharded(x, gathered), lambda y: resharded(y, spec)
-
-
-def explicit_sharding(x: Array) -> Any:
-    """Return how an array of JAX lies on a mesh with explicit axes; None if it does not."""
-    if not is_jax(x):
-        return None
-    import jax  # present, since x is one of its arrays
-
-    spec = getattr(getattr(jax.typeof(x), "sharding", None), "spec", None) if hasattr(jax, "typeof") else None
-    return spec if spec and any(axis is not None for axis in spec) else None
-
-
-def resharded(x: Array, spec: Any) -> Array:
-    """Return an array of JAX as it lies by `explicit_sharding`."""
-    import jax
-
-    return x if spec is None else cast(Any, jax.sharding).reshard(x, spec)
-
-
-def differentiable(
-    function: Callable[[Array], Any],
-    x: Array,
-    *,
-    jvp: Callable[[Array, Array], Any],
-    vjp: Callable[..., Array],
-) -> Any:
-    """Return ``function(x)``, with the derivative that is given and not that of the operations in it.
-
-    Args:
-        function: takes ``x`` to an array, or a tuple of arrays.
-        x: where.
-        jvp: the derivative at a point along a vector of the shape of ``x``.
-        vjp: its transpose at a point: takes what has the shapes of the results to the shape of ``x``.
-    """
-    if isinstance(x, np.ndarray):
-        return function(x)
-    if hasattr(x, "detach"):  # torch's
-        return _in_torch(function, x, jvp, vjp)
-    if not is_jax(x):
-        return function(x)
-    import jax  # present, since x is one of its arrays
-
-    custom = jax.custom_jvp(function)
-    custom.defjvp(lambda points, vectors: (custom(*points), jvp(points[0], vectors[0])))
-    return custom(x)
-
-
-def _in_torch(function: Any, x: Array, jvp: Any, vjp: Any) -> Any:
-    import torch
-
-    from npgm._common import torch_function
-
-    if not torch.is_grad_enabled() and torch.autograd.forward_ad._current_level < 0:
-        return function(x)  # nothing is differentiated
-    kind: Any = torch_function.Reverse if torch.compiler.is_compiling() else torch_function.Differentiable
-    return kind.apply(x, function, jvp, vjp)

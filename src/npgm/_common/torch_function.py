@@ -9,7 +9,7 @@ from torch.autograd.forward_ad import _set_fwd_grad_enabled, unpack_dual
 
 
 class Reverse(torch.autograd.Function):
-    """See `npgm._common.array.differentiable`; in reverse mode alone, which is what torch.compile traces."""
+    """See `npgm._common.derivatives.differentiable`; in reverse mode alone, which is what torch.compile traces."""
 
     generate_vmap_rule = True
 
@@ -30,7 +30,7 @@ class Reverse(torch.autograd.Function):
 
 
 class Differentiable(Reverse):
-    """See `npgm._common.array.differentiable`."""
+    """See `npgm._common.derivatives.differentiable`."""
 
     @staticmethod
     def jvp(ctx: Any, tangent: Any, *_: Any) -> Any:

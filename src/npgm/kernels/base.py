@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeAlias
 
-from npgm._common.array import Array, Namespace, as_real_array, differentiable, elementwise
+from npgm._common.array import Array, Namespace, as_real_array, elementwise
+from npgm._common.derivatives import differentiable
 from npgm._common.registry import Registry
 
 registry: Registry[type[Kernel]] = Registry("kernel", __name__, "npgm.kernels")

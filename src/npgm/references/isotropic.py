@@ -10,13 +10,13 @@ from npgm._common.array import (
     Array,
     Axis,
     Namespace,
-    differentiable,
     divide,
     one_if_zero,
     promote,
     saturated_product,
     scaled_norm,
 )
+from npgm._common.derivatives import differentiable
 from npgm.references.base import Reference
 
 

@@ -14,15 +14,15 @@ from npgm._common.array import (
     Axis,
     Namespace,
     axes_last,
-    differentiable,
     divide,
     full_precision,
     one_if_zero,
     promote,
     saturated_product,
     scaled_norm,
-    unsharded,
 )
+from npgm._common.derivatives import differentiable
+from npgm._common.sharding import unsharded
 from npgm.references.base import Reference
 from npgm.references.blocks import Blocks
 from npgm.references.isotropic import Isotropic
