@@ -45,6 +45,8 @@ class Problem(ABC):
     formula: ClassVar[str]
     """f, for tables."""
     convex: ClassVar[bool]
+    least: ClassVar[float] = 0.0
+    """inf f."""
 
     @property
     def minimiser(self) -> Floats | None:
@@ -64,9 +66,10 @@ class Problem(ABC):
     def start(self) -> Floats:
         """A point to start from, away from the minimisers."""
 
-    @abstractmethod
     def minimum(self, n: int) -> float:
         """Return inf f over ℝⁿ."""
+        del n
+        return self.least
 
     @property
     def dimension(self) -> int | None:

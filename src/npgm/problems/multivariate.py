@@ -71,9 +71,6 @@ class ScaledReference(Problem):
     def minimiser(self) -> Floats:
         return np.asarray(self.b)
 
-    def minimum(self, n: int) -> float:
-        return 0.0
-
     def constants_on(self, reference: Reference, n: int) -> Constants:
         if reference != self.reference:
             raise ValueError(f"the constants of {self.key} are known relative to {self.reference!r}, not {reference!r}")
@@ -120,9 +117,6 @@ class QuadraticForm(Problem):
     def dimension(self) -> int:
         return len(self.a)
 
-    def minimum(self, n: int) -> float:
-        return 0.0
-
     def constants_on(self, reference: Reference, n: int) -> Constants:
         if not reference.mu > 0.0 or reference.curvature_at_zero != 1.0 / reference.mu:
             raise ValueError(
@@ -159,9 +153,6 @@ class RadialQuartic(Problem):
     def start(self) -> Floats:
         return np.array([2.0, -1.0, 1.0])
 
-    def minimum(self, n: int) -> float:
-        return 0.0
-
     def constants_on(self, reference: Reference, n: int) -> Constants:
         if not isinstance(reference, Isotropic) or reference.kernel != Cosh():
             raise ValueError(f"the constants of {self.key} are known relative to isotropic-cosh, not {reference!r}")
@@ -182,6 +173,7 @@ class TwoQuadratics(StochasticProblem):
     key = "two-quadratics"
     formula = "½[(x-1)² + 2(x+2)²]"
     convex = True
+    least = 3.0
 
     def __call__(self, x: Array) -> tuple[Array, Array]:
         xp, x = as_real_array(x)
@@ -209,9 +201,6 @@ class TwoQuadratics(StochasticProblem):
     @property
     def dimension(self) -> int:
         return 1
-
-    def minimum(self, n: int) -> float:
-        return 3.0
 
     def constants_on(self, reference: Reference, n: int) -> Constants:
         return QuadraticForm((3.0,)).constants_on(reference, n)

@@ -22,9 +22,9 @@ SQRT2, SQRT3 = math.sqrt(2.0), math.sqrt(3.0)
 
 
 class ScalarSum(Problem):
-    """f(x) = Σ g(x_i): a subclass gives g, g', g'', its least value and its constants."""
+    """f(x) = Σ g(x_i): a subclass gives g, g', g'', the ``least`` value of g, and its constants."""
 
-    minimum_of_g: ClassVar[float] = 0.0
+    start_of_g: ClassVar[float] = 3.0
     smoothness: ClassVar[dict[str, float]]
     """L relative to h, by the key of the kernel; for a scale of 1."""
 
@@ -43,10 +43,10 @@ class ScalarSum(Problem):
 
     @property
     def start(self) -> Floats:
-        return np.array([3.0])
+        return np.array([self.start_of_g])
 
     def minimum(self, n: int) -> float:
-        return n * self.minimum_of_g
+        return n * self.least
 
     def constants_on(self, reference: Reference, n: int) -> Constants:
         if not isinstance(reference, Separable) and n > 1:
@@ -128,6 +128,7 @@ class Logistic(ScalarSum):
     key = "logistic"
     formula = "Σ ln(1 + e^-x)"
     convex = True
+    start_of_g = -3.0
     smoothness: ClassVar[dict[str, float]] = {
         "cosh": 0.225712,
         "exp": 3 - 2 * SQRT2,
@@ -136,10 +137,6 @@ class Logistic(ScalarSum):
         "lncos": (SQRT2 - 1) / 2,
         "quad": 1 / 4,
     }
-
-    @property
-    def start(self) -> Floats:
-        return np.array([-3.0])
 
     @property
     def minimiser(self) -> None:
@@ -207,7 +204,7 @@ class Cosh(ScalarSum):
     key = "cosh"
     formula = "Σ cosh x"
     convex = True
-    minimum_of_g = 1.0
+    least = 1.0
     smoothness: ClassVar[dict[str, float]] = {"log": 1.0, "exp": 1.0}
 
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
@@ -228,7 +225,7 @@ class ExpSquare(ScalarSum):
     key = "exp-square"
     formula = "Σ exp(x²)"
     convex = True
-    minimum_of_g = 1.0
+    least = 1.0
     smoothness: ClassVar[dict[str, float]] = {"log": 2.0, "sqrt": 2.0}
 
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
@@ -248,7 +245,7 @@ class ExponentialPenalty(ScalarSum):
     key = "exponential-penalty"
     formula = "Σ e^x - x"
     convex = True
-    minimum_of_g = 1.0
+    least = 1.0
     smoothness: ClassVar[dict[str, float]] = {"exp": 1.0, "cosh": SQRT2}
 
     def g(self, xp: Namespace, x: Array) -> tuple[Array, Array, Array]:
@@ -312,12 +309,9 @@ class Bump(ScalarSum):
     key = "bump"
     formula = "Σ x²/10 + 5 exp(-x²/2)"
     convex = False
-    minimum_of_g = (1 + math.log(25)) / 5
+    least = (1 + math.log(25)) / 5
+    start_of_g = 0.3
     smoothness: ClassVar[dict[str, float]] = {"cosh": 1.6844392}
-
-    @property
-    def start(self) -> Floats:
-        return np.array([0.3])
 
     @property
     def minimiser(self) -> Floats:

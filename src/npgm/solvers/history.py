@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -54,34 +55,28 @@ class Recorder:
     def __init__(self, xp: Namespace, method: Method, phi: Preconditioned) -> None:
         self.xp, self.method, self.phi = xp, method, phi
         self.isotropic = isinstance(phi.reference, Isotropic)
-        self.lr: list[Floats] = []
+        self.records: defaultdict[str, list[Floats]] = defaultdict(list)
         self.taken: list[Bools | None] = []
-        self.decrease: list[Floats] = []
-        self.fun: list[Floats] = []
-        self.grad_norm: list[Floats] = []
         self.seconds: list[float] = []
-        self.stationarity: list[Floats] = []
-        self.conjugate: list[Floats] = []
         self.gradients: list[Array] = []
         self.size: int | None = None
         averages = isinstance(method, HeavyBall) and isinstance(method.lr, float | Backtracking)
         self.averages = averages and method.momentum > 0.0  # type: ignore[attr-defined]
         self.x: Array | None = None
-        self.momentum: list[Floats] = []
 
     def append(self, iterate: Iterate, seconds: float) -> None:
         """Record the present iterate."""
-        self.fun.append(iterate.f.copy())
-        self.grad_norm.append(iterate.grad_norm.copy())
+        self.records["fun"].append(iterate.f.copy())
+        self.records["grad_norm"].append(iterate.grad_norm.copy())
         self.seconds.append(seconds)
         self.size = iterate.x.shape[-1]
         if self.averages:
             self._append_momentum(iterate)
-        if len(self.fun) > 1:
-            self.lr.append(np.array(iterate.stepsize))
+        if len(self.seconds) > 1:
+            self.records["lr"].append(np.array(iterate.stepsize))
             self.taken.append(None if iterate.taken is None else iterate.taken.copy())
             if (decrease := iterate.decrease) is not None:
-                self.decrease.append(decrease)
+                self.records["decrease"].append(decrease)
         if not self.isotropic:
             self.gradients.append(self.xp.asarray(iterate.grad, copy=True))
             if len(self.gradients) * math.prod(iterate.grad.shape) >= _ENTRIES:
@@ -96,32 +91,23 @@ class Recorder:
             nit: how many iterations each had.
             diverged: those whose last step led to where f or its gradient is not finite.
         """
-        grad_norm = np.array(self.grad_norm)
+        records, shape = self.records, (len(self.seconds), *self.records["fun"][0].shape)
+        runs: dict[str, Any] = {name: np.array(records[name]) for name in ("fun", "grad_norm")}
         if self.isotropic:
-            stationarity, conjugate = self.phi.stationarity_of_norms(grad_norm), self.phi.conjugate_of_norms(grad_norm)
+            runs["stationarity"] = self.phi.stationarity_of_norms(runs["grad_norm"])
+            runs["conjugate"] = self.phi.conjugate_of_norms(runs["grad_norm"])
         else:
             self._reduce()
-            stationarity, conjugate = (
-                np.reshape(np.concatenate(values), grad_norm.shape) for values in (self.stationarity, self.conjugate)
-            )
-        lr, taken = np.full(grad_norm.shape, np.nan), np.zeros(grad_norm.shape, dtype=np.bool_)
-        for k, (gamma, step) in enumerate(zip(self.lr, self.taken, strict=True)):
-            lr[k] = np.where(nit > k, gamma, np.nan)
-            taken[k] = (nit > k + diverged) & (True if step is None else step)
-        runs = {
-            "fun": np.array(self.fun),
-            "grad_norm": grad_norm,
-            "stationarity": stationarity,
-            "conjugate": conjugate,
-            "lr": lr,
-            "taken": taken,
-        }
-        if self.decrease:
-            runs["decrease"] = np.full(grad_norm.shape, np.nan)
-            for k, decrease in enumerate(self.decrease):
-                runs["decrease"][k] = np.where(nit > k, decrease, np.nan)
-        if self.momentum:
-            runs["momentum"] = np.array(self.momentum)
+            runs |= {name: np.reshape(np.concatenate(records[name]), shape) for name in ("stationarity", "conjugate")}
+        for name in ("lr", *({"decrease"} & records.keys())):  # of the step from each iterate
+            runs[name] = np.full(shape, np.nan)
+            for k, values in enumerate(records[name]):
+                runs[name][k] = np.where(nit > k, values, np.nan)
+        runs["taken"] = np.zeros(shape, dtype=np.bool_)
+        for k, step in enumerate(self.taken):
+            runs["taken"][k] = (nit > k + diverged) & (True if step is None else step)
+        if self.averages:
+            runs["momentum"] = np.array(records["momentum"])
         if not batch:
             runs = {name: values[:, 0] for name, values in runs.items()}
         return History(runs | {"seconds": np.array(self.seconds)}, self.method, eps, self.size)
@@ -130,7 +116,7 @@ class Recorder:
         xp, last = self.xp, self.x
         self.x = x = xp.asarray(iterate.x, copy=True)
         if last is None:
-            self.momentum.append(np.zeros_like(iterate.f))
+            self.records["momentum"].append(np.zeros_like(iterate.f))
             return
         lr = np.broadcast_to(np.asarray(iterate.stepsize), iterate.f.shape)
         m = (last - x) / xp.asarray(lr[:, None].copy(), dtype=x.dtype, device=array_api_compat.device(x))
@@ -139,11 +125,11 @@ class Recorder:
             # rounding of x may carry m out of a bounded domain, at whose boundary it is
             value = xp.where(xp.isfinite(value), value, self.phi.value((1.0 - 1e-6) * m))
         taken = True if iterate.taken is None else iterate.taken
-        self.momentum.append(np.where(taken, to_host(value), self.momentum[-1]))
+        self.records["momentum"].append(np.where(taken, to_host(value), self.records["momentum"][-1]))
 
     def _reduce(self) -> None:
         if self.gradients:
             gradients = self.xp.stack(self.gradients)
-            for records, of in ((self.stationarity, self.phi.stationarity), (self.conjugate, self.phi.conjugate)):
-                records.append(to_host(self.xp.reshape(of(gradients), (-1,))))
+            for name, of in (("stationarity", self.phi.stationarity), ("conjugate", self.phi.conjugate)):
+                self.records[name].append(to_host(self.xp.reshape(of(gradients), (-1,))))
             self.gradients.clear()

@@ -50,7 +50,7 @@ class Method(ABC):
     """The stepsize γ, a float; or for some methods a rule, an `npgm.solvers.stepsizes.Stepsize`."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "lr", validate.positive("lr", self.lr))
+        validate.fields(self, lr=validate.positive)
 
     @property
     def stationarity_reference(self) -> Reference:

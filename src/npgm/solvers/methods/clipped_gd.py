@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from npgm._common import validate
 from npgm._common.array import Array, Namespace, row_norms
@@ -37,8 +38,8 @@ class ClippedGD(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        validate.fields(self, max_step=validate.positive, momentum=validate.fraction)
-        validate.assign(self, nu=validate.fraction("nu", self.nu, closed=True))
+        nu = partial(validate.fraction, closed=True)
+        validate.fields(self, max_step=validate.positive, momentum=validate.fraction, nu=nu)
 
     @property
     def as_npgm(self) -> Algorithm1 | None:

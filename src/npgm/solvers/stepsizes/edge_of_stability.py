@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from npgm._common import validate
@@ -69,10 +70,8 @@ class EdgeOfStability(Stepsize):
     decrease: float = 0.1
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "safety", validate.positive("safety", self.safety))
-        object.__setattr__(self, "discount", validate.fraction("discount", self.discount, closed=True))
-        object.__setattr__(self, "window", validate.count("window", self.window, least=1))
-        object.__setattr__(self, "decrease", validate.fraction("decrease", self.decrease))
+        validate.fields(self, safety=validate.positive, decrease=validate.fraction)
+        validate.fields(self, discount=partial(validate.fraction, closed=True), window=partial(validate.count, least=1))
 
     def init(self, xp: Namespace, start: Point, phi: Preconditioned, momentum: float) -> State:
         if not 0.0 < phi.reference.curvature_at_zero < float("inf"):

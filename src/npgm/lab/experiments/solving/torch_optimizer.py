@@ -44,7 +44,7 @@ class TorchOptimizer(Method):
         super().__post_init__()
         validate.choice("optimizer", self.optimizer, optimizers.registry)
         self._build([torch.zeros(1, 1)])
-        object.__setattr__(self, "update", optimizers.registry[self.optimizer].update)
+        validate.assign(self, update=optimizers.registry[self.optimizer].update)
 
     def flattened(self, shape: tuple[int, ...]) -> Method:
         if math.prod(shape) != sum(map(math.prod, self.shapes)):
