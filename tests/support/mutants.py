@@ -21,7 +21,7 @@ MUTANTS = [
     ("torch/paths/single.py", "y = y.add(parameter, alpha=rule.coupled_decay)", "y = y.sub(parameter, alpha=rule.coupled_decay)", "contract/test_torch_optimizers.py"),
     ("torch/paths/single.py", "y = -y", "pass", "contract/test_torch_optimizers.py"),
     ("torch/paths/single.py", "left = 1.0 - lr * rule.decoupled_decay", "left = 1.0 + lr * rule.decoupled_decay", "contract/test_torch_optimizers.py"),
-    ("torch/paths/single.py", "value = 1.0 - batch.options.momentum", "value = batch.options.momentum", "contract/test_torch_optimizers.py"),
+    ("torch/batch.py", "value = 1.0 - self.options.momentum", "value = self.options.momentum", "contract/test_torch_optimizers.py"),
     ("torch/options.py", "maximize=self.maximize,", "maximize=False,", "torch/test_fused.py"),
     ("theory/bounds/deterministic.py", "coefficient = (beta if tight else 1.0) / (1.0 - beta)", "coefficient = beta / (1.0 - beta) ** 2", "theory/test_bounds.py"),
     ("_common/optimizers.py", "outlier * _mean", "1e30 * _mean", "optax/test_auto_scale.py"),

@@ -10,13 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npgm.torch import norms
-from npgm.torch.paths import single
 
 
 def norm(*tensors):
     """The norm of the vector that tensors make up."""
     values = [t.reshape(-1) for t in tensors]
-    largest = [single.largest_of(t) for t in values]
+    largest = [norms.largest_of(t) for t in values]
     ratios = [torch.linalg.vector_norm(t / norms.divisor(m)).reshape(1) for t, m in zip(values, largest, strict=True)]
     result = norms.joint([norms.Norm(*pair) for pair in zip(largest, ratios, strict=True)])
     return norms.divisor(result.largest), result.ratio

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
+import torch
 from torch import Tensor
 
-from npgm.torch.norms import Norm, ProcessGroups
+from npgm.torch.norms import Norm, ProcessGroups, working_dtype
 from npgm.torch.options import Options
 from npgm.torch.rule import Rule
 
@@ -66,3 +67,25 @@ class Batch:
     """Of each parameter if the gradients are limited; see `npgm.torch.running.LIMIT`."""
     native: Any = None
     """The tensors as the native module takes them, where it is called directly."""
+
+    @property
+    def working_dtype(self) -> torch.dtype:
+        """In which to compute."""
+        dtype = working_dtype(self.parameters[0].dtype)
+        return torch.promote_types(dtype, self.momentum[0].dtype) if self.momentum else dtype
+
+    def rate(self, like: Tensor, applies: Tensor | None) -> float | Tensor:
+        """Return the stepsize, 0 where ``applies`` is False."""
+        lr = self.options.rate
+        if isinstance(lr, Tensor):
+            lr = lr.squeeze()
+            # a tensor of one element on the CPU takes part in operations on any device
+            lr = lr if lr.device.type == "cpu" else lr.to(like.device)
+        elif torch.compiler.is_compiling():
+            lr = lr * like.new_ones(())  # in any other use than a product a float is compiled in as a constant
+        return lr if applies is None else lr * applies.to(like)
+
+    def weight(self, like: Tensor, applies: Tensor | None) -> float | Tensor:
+        """Return 1 - β, 0 where ``applies`` is False."""
+        value = 1.0 - self.options.momentum
+        return value if applies is None else value * applies.to(like)

@@ -10,16 +10,16 @@ from torch.optim import Optimizer
 
 from npgm.torch import fused, norms, proximal, sharding
 from npgm.torch.gather import local
+from npgm.torch.matrix_form import rows_and_columns
 from npgm.torch.norms import Norm
-from npgm.torch.options import rows_and_columns
-from npgm.torch.paths import single
+from npgm.torch.options import Options
 
 
 def refuse(optimizer: Optimizer, found_inf: Tensor | None) -> None:
     """Raise for gradients and states that are not supported, or not finite where that is to be an error."""
     refuse_kinds(optimizer)
     watched = [
-        (name_of(group, i, j), parameter, parameter.grad)
+        (_name_of(group, i, j), parameter, parameter.grad)
         for i, group in enumerate(optimizer.param_groups)
         for j, parameter in enumerate(group["params"])
         if group["nonfinite"] == "raise" and parameter.grad is not None
@@ -42,7 +42,7 @@ def refuse_kinds(optimizer: Optimizer) -> None:
             else:
                 message = _fault(group, parameter, parameter.grad, buffer)
             if message:
-                raise RuntimeError(f"{name_of(group, i, j)} {message}")
+                raise RuntimeError(f"{_name_of(group, i, j)} {message}")
     _refuse_spread_prox(optimizer)
 
 
@@ -58,7 +58,7 @@ def _refuse_spread_prox(optimizer: Optimizer) -> None:
         )
 
 
-def name_of(group: dict[str, Any], i: int, j: int) -> str:
+def _name_of(group: dict[str, Any], i: int, j: int) -> str:
     """Return the name of a parameter, or its place and that of its group."""
     return group["param_names"][j] if "param_names" in group else f"parameter {j} of group {i}"
 
@@ -79,7 +79,7 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
         return None
     if group["reference"].startswith("spectral") and parameter.is_complex():
         return "is complex, which a spectral reference function does not support"
-    if message := fault_of_blocks(group, parameter):
+    if message := _fault_of_blocks(group, parameter):
         return message
     if parameter.layout != torch.strided or gradient.layout not in (torch.strided, torch.sparse_coo):
         return (
@@ -112,7 +112,25 @@ def _fault(group: dict[str, Any], parameter: Tensor, gradient: Tensor | None, bu
     return None
 
 
-def fault_of_blocks(group: dict[str, Any], parameter: Tensor) -> str | None:
+def require_steps(groups: list[dict[str, Any]]) -> None:
+    """Raise unless each parameter of the last group can be its blocks, and has a proximal and a fused step if asked."""
+    group, tried = groups[-1], set()
+    options = Options.of(group)
+    if group["fused"]:
+        fused.load({parameter.device for parameter in group["params"]})
+    for j, parameter in enumerate(group["params"]):
+        message = _fault_of_blocks(group, parameter)
+        kind = parameter.shape, parameter.dtype  # a step is tried once for each, as some decompose matrices
+        if message is None and options.prox is not None and kind not in tried:
+            message = proximal.fault(options, parameter)
+            tried.add(kind)
+        if message:
+            raise ValueError(f"{_name_of(group, len(groups) - 1, j)} {message}")
+        if group["fused"]:
+            fused.require(options.phi, parameter)
+
+
+def _fault_of_blocks(group: dict[str, Any], parameter: Tensor) -> str | None:
     """Return why a parameter cannot be as many blocks as its group says, or None if it can, or has no shape yet."""
     blocks = group["blocks"]
     if blocks == 1 or torch.nn.parameter.is_lazy(parameter):
@@ -123,7 +141,7 @@ def fault_of_blocks(group: dict[str, Any], parameter: Tensor) -> str | None:
 
 def _refuse_nonfinite(watched: list[tuple[str, Tensor, Tensor]]) -> None:
     names, parameters, gradients = zip(*watched, strict=True)
-    largest = [single.largest_of(local(p, g, None)[1]) for p, g in zip(parameters, gradients, strict=True)]
+    largest = [norms.largest_of(local(p, g, None)[1]) for p, g in zip(parameters, gradients, strict=True)]
     whole = norms.over_shards([Norm(m, m) for m in largest], [norms.shard_groups(p) for p in parameters])
     finite = torch.cat([norm.largest.to(largest[0].device) for norm in whole]).isfinite()
     if not finite.all():  # once, since a wrapper subclass has no `tolist`

@@ -31,35 +31,27 @@ class Gathered(NamedTuple):
     parameters: list[Tensor]
     gradients: list[Tensor]
     momentum: list[Tensor]
+    """Empty without momentum."""
     known: Sequence[list[Tensor]]
-    """What the states hold by `npgm.torch.running.KEYS`."""
+    """What the states hold by `npgm.torch.running.KEYS`; empty for what they do not hold."""
 
 
 _Local: TypeAlias = tuple[Tensor, Tensor, Tensor | None]
 
 
 def gather(
-    group: int,
-    options: Options,
-    parameters: list[Tensor],
-    gradients: list[Tensor],
-    momentum: list[Tensor],
-    known: Sequence[list[Tensor]],
-    grad_scale: Tensor | None,
-    taken: Any = None,
+    group: int, options: Options, tensors: Gathered, grad_scale: Tensor | None, taken: Any = None
 ) -> list[Batch]:
     """Sort the tensors of a group into batches, each for the fastest path that can take it.
 
     Args:
         group: the place of the group among all.
         options: what it says.
-        parameters: those that have gradients.
-        gradients: theirs.
-        momentum: theirs, empty without.
-        known: what the state of each holds by `npgm.torch.running.KEYS`; empty for what it does not hold.
+        tensors: its own.
         grad_scale: what the gradients were multiplied by, of one element.
         taken: the result of `npgm.torch.paths.native.taken` for these tensors.
     """
+    parameters, gradients, momentum, known = tensors
     if taken is not None:
         of_each: dict[str, Any] = dict(zip(KEYS, known, strict=True))
         return [Batch(native, group, options, parameters, gradients, momentum, grad_scale, native=taken, **of_each)]

@@ -40,20 +40,18 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
     if "relative" in group:
         raise ValueError("there is no option relative; write scale='auto', relative_scale=relative, scale_decay=0")
     group = group | {option.name: option.metadata["check"](option.name, group[option.name]) for option in TABLE}
-    if group["foreach"] and group["differentiable"]:
-        raise ValueError("`foreach` and `differentiable` cannot be `True` together.")
-    if group["fused"] and group["foreach"]:
-        raise ValueError("`fused` and `foreach` cannot be `True` together.")
+    for one, other in (("foreach", "differentiable"), ("fused", "foreach")):
+        if group[one] and group[other]:
+            raise ValueError(f"`{one}` and `{other}` cannot be `True` together.")
     if group["fused"] and group["differentiable"]:
         raise ValueError("`fused` does not support `differentiable`.")
     if group["capturable"] and group["nonfinite"] == "raise":
         raise ValueError("`capturable` cannot be combined with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
     automatic = group["scale"] == "auto"
-    if group["prox"] is not None:
-        for name in ("capturable", "differentiable"):
-            if group[name]:
-                raise ValueError(f"{name} and prox cannot be combined")
+    for one, other in (("capturable", "prox"), ("differentiable", "prox"), ("differentiable", "limit")):
+        if group[one] and group[other] is not None:
+            raise ValueError(f"{one} and {other} cannot be combined")
     default = defaults()
     for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:
@@ -64,8 +62,6 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("nesterov needs momentum > 0")
     if automatic and group["differentiable"]:
         raise ValueError("scale='auto' and differentiable cannot be combined")
-    if group["limit"] is not None and group["differentiable"]:
-        raise ValueError("limit and differentiable cannot be combined")
     if group["lr_like"] == "sgd":
         like_sgd(phi, phi.scale, group["momentum"], follows=automatic)
     return group | stored(phi) | ({"scale": "auto"} if automatic else {})

@@ -6,22 +6,19 @@ Nothing here reads a value on the host.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from npgm._common import optimizers
-from npgm.torch import norms, running, vectors
+from npgm.torch import running, vectors
 from npgm.torch.batch import Batch
-from npgm.torch.norms import Norm
 from npgm.torch.vectors import Vector
 
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
-
-def cut(batches: Sequence[Batch], process_group: ProcessGroup | None, limited: Collection[str]) -> list[Vector]:
+def cut(
+    batches: Sequence[Batch], process_group: torch.distributed.ProcessGroup | None, limited: Collection[str]
+) -> list[Vector]:
     """Let the batches with a limit divide the gradients that are too long; return the vectors that these are.
 
     Args:
@@ -37,7 +34,7 @@ def cut(batches: Sequence[Batch], process_group: ProcessGroup | None, limited: C
     for vector in found:
         for limit, members in _by_limit(batches, vector):
             rms, weight = (torch.stack(list(values)) for values in _known(members[0], vector))
-            excess = optimizers.excess(torch, _sizes(vector.norm, rms), rms, weight, limit)
+            excess = optimizers.excess(torch, vector.lengths(rms), rms, weight, limit)
             for batch in members:
                 own = excess.to(batch.gradients[0].device)
                 batch.grad_scale = own if batch.grad_scale is None else own * batch.grad_scale.to(own).reshape(1)
@@ -49,8 +46,8 @@ def remember(batches: Sequence[Batch], cuts: Sequence[Vector], applies: Tensor |
     for vector in cuts:
         for limit, (batch, *_) in _by_limit(batches, vector):
             rms, weight = _known(batch, vector)
-            sizes = _sizes(vector.norm, rms[0])
-            running.update_rms(sizes, rms, weight, applies, decay=optimizers.LIMIT_DECAY, outlier=limit)
+            lengths = vector.lengths(rms[0])
+            running.update_rms(lengths, rms, weight, applies, decay=optimizers.LIMIT_DECAY, outlier=limit)
 
 
 def _by_limit(batches: Sequence[Batch], vector: Vector) -> Iterator[tuple[float, list[Batch]]]:
@@ -63,7 +60,3 @@ def _by_limit(batches: Sequence[Batch], vector: Vector) -> Iterator[tuple[float,
 
 def _known(batch: Batch, vector: Vector) -> list[Sequence[Tensor]]:
     return vector.known(batch.limit_rms, batch.limit_weight)
-
-
-def _sizes(norm: Norm, like: Tensor) -> Tensor:
-    return norms.lengths(Norm(*(value.to(like) for value in norm)))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import array_api_compat.torch
 import torch
@@ -15,9 +15,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from npgm._common import array
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 ProcessGroups: TypeAlias = tuple[Any, ...]
 
@@ -45,6 +42,15 @@ def working_dtype(dtype: torch.dtype) -> torch.dtype:
 def widest_dtype(device: torch.device) -> torch.dtype:
     """Return the widest real dtype of a device: Apple's have no float64."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def largest_of(y: Tensor) -> Tensor:
+    """Return max|y|, of shape (1,)."""
+    values = y.coalesce().values() if y.is_sparse else y
+    if values.numel() == 0:
+        return values.new_zeros(1)
+    low, high = torch.aminmax(values)  # many times as fast on the CPU as the norm of order infinity
+    return torch.maximum(high, -low).reshape(1)
 
 
 def is_dtensor(tensor: Tensor) -> bool:
@@ -83,21 +89,21 @@ def over_shards(norms: Sequence[Norm], groups: Sequence[ProcessGroups]) -> list[
     return [Norm(*pair) for pair in zip(largest, ratios, strict=True)]
 
 
-def over_processes(norm: Norm, process_group: ProcessGroup) -> Norm:
+def over_processes(norm: Norm, process_group: dist.ProcessGroup) -> Norm:
     """Return the norm of the vector of which each process holds other tensors; all of them call this at once."""
     device = _device(norm.largest, process_group)
     wide = Norm(*(value.to(device, widest_dtype(device)) for value in norm))
     return over_shards([wide], [(process_group,)])[0]
 
 
-def sum_over_processes(number: int, like: Tensor, process_group: ProcessGroup) -> Tensor:
+def sum_over_processes(number: int, like: Tensor, process_group: dist.ProcessGroup) -> Tensor:
     """Return the sum of a number over processes, of the shape and on the device of ``like``."""
     total = torch.full_like(like, number)
     dist.all_reduce(total, group=process_group)
     return total
 
 
-def all_over_processes(flags: Sequence[Tensor], process_group: ProcessGroup) -> Tensor:
+def all_over_processes(flags: Sequence[Tensor], process_group: dist.ProcessGroup) -> Tensor:
     """Return whether all flags of all processes hold, without dimensions."""
     device = _device(flags[0] if flags else torch.empty(0, device="cpu"), process_group)
     own = torch.cat([flag.to(device) for flag in flags] + [torch.ones(1, dtype=torch.bool, device=device)]).all()
@@ -106,7 +112,7 @@ def all_over_processes(flags: Sequence[Tensor], process_group: ProcessGroup) -> 
     return result == 1.0
 
 
-def _device(like: Tensor, process_group: ProcessGroup) -> torch.device:
+def _device(like: Tensor, process_group: dist.ProcessGroup) -> torch.device:
     """Return a device between whose tensors the processes can reduce."""
     return torch.device("cuda") if dist.get_backend(process_group) == "nccl" else like.device
 

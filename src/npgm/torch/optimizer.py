@@ -6,7 +6,7 @@ import itertools
 import warnings
 from collections.abc import Callable
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from typing import Any, Unpack, overload
 
 import torch
 from torch import Tensor
@@ -14,15 +14,12 @@ from torch.optim.optimizer import Optimizer, ParamsT, _use_grad_for_differentiab
 
 from npgm._common import validate
 from npgm.references import Reference
-from npgm.torch import checks, fused, groups, norms, options, proximal, running, saturation, sharding
+from npgm.torch import checks, fused, groups, norms, options, running, saturation, sharding
 from npgm.torch.gather import Gathered, gather
 from npgm.torch.options import AllChoices, Options
 from npgm.torch.paths import native
 from npgm.torch.saturation import Saturation
 from npgm.torch.step import Seen, step
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 _cached = itemgetter(*(name for name in options.NAMES if name != "lr"))
 """Of a group, the options by which it is known whether others are to be read."""
@@ -61,7 +58,7 @@ class NPGM(Optimizer):
         >>> optimizer.step()
     """
 
-    process_group: ProcessGroup | None = None
+    process_group: torch.distributed.ProcessGroup | None = None
     """The processes that hold the other parameters whose norm an isotropic φ of global scope takes, and that step
     together. None: this process holds all. Set it after construction if parameters are spread without DTensor, as over
     the stages of a pipeline. `torch.distributed.optim.ZeroRedundancyOptimizer` is recognised."""
@@ -119,31 +116,11 @@ class NPGM(Optimizer):
             if param_group["differentiable"] != self.defaults["differentiable"]:
                 raise ValueError("differentiable is the same for all groups; set it in the constructor")
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        if group["prox"] is not None or group["blocks"] > 1:
-            self._require_steps(group)
-        if group["fused"]:
-            fused.load({parameter.device for parameter in group["params"]})
-            try:
-                for parameter in group["params"]:
-                    fused.require(Options.of(group).phi, parameter)
-            except (RuntimeError, ValueError):
-                self.param_groups.pop()
-                raise
-
-    def _require_steps(self, group: dict[str, Any]) -> None:
-        """Raise unless each parameter of the last group can be its blocks, and has a proximal step."""
-        read, tried = Options.of(group), set()
-        for j, parameter in enumerate(group["params"]):
-            message = checks.fault_of_blocks(group, parameter)
-            kind = parameter.shape, parameter.dtype  # a step is tried once for each, as some decompose matrices
-            if message is None and read.prox is not None and kind not in tried:
-                message = proximal.fault(read, parameter)
-                tried.add(kind)
-            if message:
-                i = len(self.param_groups) - 1
-                self.param_groups.pop()
-                raise ValueError(f"{checks.name_of(group, i, j)} {message}")
+        try:
+            checks.require_steps(self.param_groups)
+        except (RuntimeError, ValueError):
+            self.param_groups.pop()
+            raise
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state; see `torch.optim.Optimizer`. Its ``prox`` is None, since a function is not saved."""
@@ -183,7 +160,7 @@ class NPGM(Optimizer):
             checks.refuse(self, found_inf)
         batches = []
         for index, read, tensors, taken in parts:
-            batches += gather(index, read, *tensors, grad_scale, taken)
+            batches += gather(index, read, tensors, grad_scale, taken)
         seen = step(batches, found_inf, *self._norm_group())
         if not torch.compiler.is_compiling():
             self._seen = seen
@@ -226,7 +203,7 @@ class NPGM(Optimizer):
         """
         return saturation.of_groups(self._seen.tracked, len(self.param_groups))
 
-    def _norm_group(self) -> tuple[ProcessGroup | None, set[str], set[str]]:
+    def _norm_group(self) -> tuple[torch.distributed.ProcessGroup | None, set[str], set[str]]:
         """The processes that take part in a norm or in the decision whether to move, and the lifts of those norms.
 
         These are of what φ is given, and of the gradients that are limited.

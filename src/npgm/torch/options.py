@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-import math
 import textwrap
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import MISSING, dataclass, field, fields
 from functools import partial
 from typing import Any, Literal, TypedDict
@@ -263,19 +262,17 @@ class Options:
         )
         fused = self.foreach is None and not self.differentiable if self.fused is None else self.fused
         known = rule.isotropic or (isinstance(phi, Separable) and kernel in _native.kernels())
-        native = fused and known and _native.available()
-        made = {
-            "phi": phi,
-            "rule": rule,
-            "gradient_rule": rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
-            "tries_fused": fused,
-            "native": native,
-            "multiple": self.lr_multiple * sgd,
-            "automatic": automatic,
-            "scope": scope,
-        }
-        for name, value in made.items():
-            object.__setattr__(self, name, value)
+        validate.assign(
+            self,
+            phi=phi,
+            rule=rule,
+            gradient_rule=rule._replace(per_tensor=scope == "tensor", before=False, coupled_decay=0.0),
+            tries_fused=fused,
+            native=fused and known and _native.available(),
+            multiple=self.lr_multiple * sgd,
+            automatic=automatic,
+            scope=scope,
+        )
 
     @staticmethod
     def of(group: dict[str, Any]) -> Options:
@@ -295,7 +292,7 @@ class Options:
     def with_lr(self, lr: float | Tensor) -> Options:
         """Return the same with another stepsize, or raise if it is not accepted."""
         result = copy.copy(self)
-        object.__setattr__(result, "lr", _lr("lr", lr))
+        validate.assign(result, lr=_lr("lr", lr))
         return result
 
 
@@ -356,11 +353,3 @@ def documentation(indent: str, names: Collection[str]) -> str:
     """Return the lines of some options for the documentation of a class."""
     entries = (f"{option.name}: {option.metadata['doc']}" for option in TABLE if option.name in names)
     return textwrap.indent("\n".join(entry.replace("\n", "\n    ") for entry in entries), indent).lstrip()
-
-
-def rows_and_columns(shape: Sequence[int], matrix_form: str) -> tuple[int, int]:
-    """Return the rows and columns of what a spectral φ sees as one matrix, blocks together; a vector is one column."""
-    if matrix_form == "stack" and len(shape) > 1:
-        return shape[-2], shape[-1]
-    rows = shape[-1 if matrix_form == "transpose" else 0] if shape else 1
-    return rows, math.prod(shape) // max(1, rows)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from npgm._common import validate
-from npgm.torch.options import rows_and_columns
+from npgm.torch.matrix_form import rows_and_columns
 
 _LINEAR = (nn.Linear, nn.modules.conv._ConvNd)
 _BILINEAR = (nn.Bilinear, nn.MultiheadAttention, nn.RNNBase, nn.RNNCellBase)

@@ -15,8 +15,8 @@ from npgm.proximal.joint import is_entrywise, joint_step, step_or_prox
 from npgm.references import Isotropic, Reference, Spectral
 from npgm.torch.batch import Batch
 from npgm.torch.groups import checked_reference, has_norm, scope_of
+from npgm.torch.matrix_form import as_matrices, of_matrices
 from npgm.torch.options import Options
-from npgm.torch.paths.single import as_matrices, of_matrices
 
 
 @torch._disable_dynamo  # type: ignore[attr-defined]  # some search for a number, in a loop that ends when it is found

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import torch.distributed as dist
 from torch.optim import Optimizer
 
 from npgm.torch.groups import has_norm, scope_of
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 _ZERO = "torch.distributed.optim.zero_redundancy_optimizer"
 _WORKER = "torch.distributed.optim.optimizer"
@@ -20,7 +18,7 @@ _FLAT = ("deepspeed.runtime.zero.", "deepspeed.runtime.bf16_optimizer", "deepspe
 """The modules of DeepSpeed that put parts of flattened parameters in the place of the parameters."""
 
 
-def process_group_of_caller(optimizer: Optimizer) -> ProcessGroup | None:
+def process_group_of_caller(optimizer: Optimizer) -> dist.ProcessGroup | None:
     """Return the processes between which whoever makes the optimizer divides the parameters, if that is known.
 
     Those who divide them make the optimizer of each process with nothing but its part of the parameters, and say
@@ -42,7 +40,7 @@ def process_group_of_caller(optimizer: Optimizer) -> ProcessGroup | None:
     for group in optimizer.param_groups:
         if _is_joint(group) and scope_of(group) == "group":
             raise RuntimeError("scope='group' is not supported under ZeroRedundancyOptimizer; use 'global' or 'tensor'")
-    result: ProcessGroup = frame.f_locals["self"].process_group
+    result: dist.ProcessGroup = frame.f_locals["self"].process_group
     return result
 
 

@@ -6,7 +6,7 @@ The mathematics is that of `npgm.references`. What differs between the paths is 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import array_api_compat.torch
 import torch
@@ -14,16 +14,13 @@ from torch import Tensor
 
 from npgm._common.array import as_real_array
 from npgm.references import Isotropic
-from npgm.torch import auto_scale, limit, norms, proximal, running, saturation, vectors
+from npgm.torch import limit, norms, proximal, running, saturation, vectors
 from npgm.torch.batch import Batch
 from npgm.torch.norms import Norm
 from npgm.torch.paths import native
 from npgm.torch.rule import Rule
 from npgm.torch.saturation import Tracked
 from npgm.torch.vectors import Vector
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 # known before torch.compile traces a step
 as_real_array(torch.empty(0, dtype=torch.float32))
@@ -41,7 +38,7 @@ class Seen(NamedTuple):
 def step(
     batches: Sequence[Batch],
     found_inf: Tensor | None = None,
-    process_group: ProcessGroup | None = None,
+    process_group: torch.distributed.ProcessGroup | None = None,
     shared: Collection[str] = (),
     limited: Collection[str] = (),
 ) -> Seen:
@@ -117,9 +114,7 @@ def _factors(
 def _updated_rms(batch: Batch, vector: Vector, applies: Tensor | None) -> Tensor:
     """Take what was measured into the state of a vector, or of many, and return the root mean square of each."""
     rms, weight = vector.known(batch.scale_rms, batch.scale_weight)
-    norm = Norm(*(value.to(rms[0]) for value in vector.norm))
-    sizes = auto_scale.sizes(norm, vector.terms)
-    return running.update_rms(sizes, rms, weight, applies, decay=batch.options.scale_decay)
+    return running.update_rms(vector.sizes(rms[0]), rms, weight, applies, decay=batch.options.scale_decay)
 
 
 def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:
@@ -142,7 +137,7 @@ def _applies(
     batches: Sequence[Batch],
     measured: Sequence[Norm | None],
     found_inf: Tensor | None,
-    process_group: ProcessGroup | None,
+    process_group: torch.distributed.ProcessGroup | None,
 ) -> Tensor | None:
     """Return whether the step applies, as a tensor without dimensions, or None if that is not asked."""
     flags = [] if found_inf is None else [found_inf.reshape(1) == 0]

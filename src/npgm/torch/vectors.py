@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from npgm.references import Isotropic
-from npgm.torch import auto_scale, norms
+from npgm.references import Isotropic, Spectral
+from npgm.torch import norms
 from npgm.torch.batch import Batch
+from npgm.torch.matrix_form import rows_and_columns
 from npgm.torch.norms import Norm
+from npgm.torch.options import Options
 from npgm.torch.rule import Rule
-
-if TYPE_CHECKING:
-    from torch.distributed import ProcessGroup
 
 
 class Vector(NamedTuple):
@@ -25,7 +26,20 @@ class Vector(NamedTuple):
     members: list[int]
     norm: Norm
     terms: list[int] | Tensor
-    """See `npgm.torch.auto_scale.sizes`."""
+    """Of how many entries or singular values each is, 0 for an isotropic φ."""
+
+    def lengths(self, like: Tensor) -> Tensor:
+        """Return the norm of the vector, or of each, as one number in the dtype and on the device of ``like``."""
+        return norms.lengths(Norm(*(value.to(like) for value in self.norm)))
+
+    def sizes(self, like: Tensor) -> Tensor:
+        """Return what λ is measured by, norms or root mean squares: (1) of docs/auto-scale.md."""
+        largest, ratio = (value.to(like) for value in self.norm)
+        if isinstance(self.terms, Tensor):
+            ratio = ratio / self.terms.clamp(min=1).sqrt()
+        else:  # numbers that a CUDA graph keeps, where a tensor made of them would be copied from the host
+            ratio = torch.stack(torch._foreach_div(list(ratio.unbind()), [math.sqrt(max(1, n)) for n in self.terms]))
+        return norms.lengths(Norm(largest, ratio))
 
     def known(self, *states: Sequence[Tensor]) -> list[Sequence[Tensor]]:
         """Return what the states of a batch's parameters say of the vector, or of many: one vector's hold the same."""
@@ -44,7 +58,7 @@ def of(
     batches: Sequence[Batch],
     chosen: Sequence[bool],
     measured: Sequence[Norm | None],
-    process_group: ProcessGroup | None,
+    process_group: torch.distributed.ProcessGroup | None,
     shared: Collection[str],
 ) -> list[Vector]:
     """Return the vectors that the chosen batches make up.
@@ -71,7 +85,7 @@ def of(
             counts = [0] * len(norm.largest)
         else:
             tensors = [(batches[i].options, p) for i in places for p in batches[i].full or batches[i].parameters]
-            counts = [auto_scale.terms(options, p) for options, p in tensors]
+            counts = [_terms(options, p) for options, p in tensors]
         terms: list[int] | Tensor = counts if scope == "tensor" else [sum(counts)]
         if process_group is not None and scope == "global":
             norm = norms.over_processes(norm, process_group)
@@ -79,3 +93,12 @@ def of(
                 terms = norms.sum_over_processes(sum(counts), norm.largest, process_group)
         vectors.append(Vector(lift, places, norm, terms))
     return vectors
+
+
+def _terms(options: Options, parameter: Tensor) -> int:
+    """Return how many entries or singular values of a parameter φ adds up, which is not isotropic."""
+    n = parameter.numel()
+    if isinstance(options.phi, Spectral):
+        rows, columns = rows_and_columns(parameter.shape, options.matrix_form)
+        return n // max(1, rows // options.blocks, columns)
+    return 2 * n if parameter.is_complex() else n

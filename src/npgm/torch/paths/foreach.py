@@ -14,7 +14,7 @@ from torch import Tensor
 from npgm.torch.batch import Batch, Lengths
 from npgm.torch.fused import is_dense
 from npgm.torch.norms import Norm, divisor
-from npgm.torch.paths.single import cut_off, masked, rate, weight, working
+from npgm.torch.paths.single import cut_off, masked
 from npgm.torch.rule import Rule
 
 Directions: TypeAlias = Callable[[Batch, list[Tensor], Tensor | None], tuple[list[Tensor], Lengths]]
@@ -79,7 +79,7 @@ def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
 
 def _average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
     """Take ``us`` into the momentum, if ``applies`` is not False; return what to go by, in the working dtype."""
-    means, share = _wide(batch, batch.momentum), weight(batch, us[0], applies)
+    means, share = _wide(batch, batch.momentum), batch.weight(us[0], applies)
     if isinstance(share, Tensor):
         torch._foreach_mul_(means, 1.0 - share)
         torch._foreach_add_(means, torch._foreach_mul(us, share))
@@ -97,7 +97,7 @@ def _ahead(batch: Batch, us: list[Tensor], means: list[Tensor]) -> list[Tensor]:
 
 def _advance(batch: Batch, us: list[Tensor], applies: Tensor | None) -> None:
     """Move the parameters against ``us``, if ``applies`` is not False."""
-    rule, lr = batch.options.rule, rate(batch, us[0], applies)
+    rule, lr = batch.options.rule, batch.rate(us[0], applies)
     points = _wide(batch, batch.parameters)
     if rule.decoupled_decay:
         torch._foreach_mul_(points, 1.0 - lr * rule.decoupled_decay)
@@ -156,7 +156,7 @@ def _of_each(values: Tensor, tensors: list[Tensor]) -> Tensor | list[Tensor]:
 
 def _wide(batch: Batch, tensors: list[Tensor]) -> list[Tensor]:
     """Return tensors in the dtype in which to compute, as they are where they have that."""
-    dtype = working(batch)
+    dtype = batch.working_dtype
     return tensors if tensors[0].dtype == dtype else _flat(tensors, batch.parameters, dtype)[1]
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from npgm._common import optimizers
 from npgm.references import Spectral
 from npgm.torch.batch import Batch, Lengths
-from npgm.torch.norms import Norm, divisor, working_dtype
-from npgm.torch.options import Options
+from npgm.torch.matrix_form import as_matrices, of_matrices
+from npgm.torch.norms import Norm, divisor, largest_of
 from npgm.torch.rule import Rule
 
 
@@ -20,7 +20,7 @@ def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
     y = _gradient(batch, rule)
     if rule.before:
-        y = wide(batch.momentum[0], y.dtype).lerp(y, 1.0 - batch.options.momentum)
+        y = batch.momentum[0].to(y.dtype).lerp(y, 1.0 - batch.options.momentum)
     largest = largest_of(y.detach())
     ratio: Tensor = torch.linalg.vector_norm(y / divisor(largest).reshape(()))
     return Norm(largest, ratio.reshape(1))
@@ -35,7 +35,7 @@ def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> L
         u, lengths = _direction(batch, u, factor)
     u = masked(u, applies)
     for buffer in batch.momentum:
-        mean = wide(buffer, u.dtype).lerp_(u, weight(batch, u, applies))
+        mean = buffer.to(u.dtype).lerp_(u, batch.weight(u, applies))
         if mean is not buffer:
             buffer.copy_(mean)
         if batch.options.nesterov:
@@ -47,8 +47,8 @@ def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> L
         u = masked(u, applies)
     if gradient.is_sparse:
         u = torch.sparse_coo_tensor(gradient.indices(), u, parameter.shape, is_coalesced=True, check_invariants=False)
-    lr = rate(batch, u, applies)
-    x = wide(parameter, u.dtype)
+    lr = batch.rate(u, applies)
+    x = parameter.to(u.dtype)
     if rule.decoupled_decay:
         left = 1.0 - lr * rule.decoupled_decay
         x.copy_(x.clone() * left) if batch.options.differentiable else x.mul_(left)  # autograd keeps what it multiplies
@@ -64,7 +64,7 @@ def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> L
 def _gradient(batch: Batch, rule: Rule) -> Tensor:
     """The gradient of the loss to minimise, decay included, in the working dtype."""
     (parameter,), (gradient,) = batch.parameters, batch.gradients
-    y = (gradient.values() if gradient.is_sparse else gradient).to(working(batch))
+    y = (gradient.values() if gradient.is_sparse else gradient).to(batch.working_dtype)
     if batch.grad_scale is not None:
         y = y / batch.grad_scale.to(y).reshape(())
     if rule.maximize:
@@ -90,67 +90,12 @@ def _direction(batch: Batch, y: Tensor, factor: Tensor | None) -> tuple[Tensor, 
     return (of_matrices(u, y, batch.options) if isinstance(phi, Spectral) else u), lengths
 
 
-def as_matrices(y: Tensor, options: Options) -> Tensor:
-    """Return the matrices of a tensor, of shape (..., rows, columns): a vector is one column."""
-    if y.ndim < 2:
-        y = y.reshape(-1, 1)
-    elif options.matrix_form != "stack":
-        y = (y.movedim(-1, 0) if options.matrix_form == "transpose" else y).flatten(1)
-    *stack, rows, columns = y.shape
-    return y if options.blocks == 1 else y.reshape(*stack, options.blocks, rows // options.blocks, columns)
-
-
-def of_matrices(u: Tensor, like: Tensor, options: Options) -> Tensor:
-    """Return the tensor of which `as_matrices` makes ``u``."""
-    if options.matrix_form == "transpose" and like.ndim > 1:
-        return u.reshape(like.movedim(-1, 0).shape).movedim(0, -1)
-    return u.reshape(like.shape)
-
-
-def working(batch: Batch) -> torch.dtype:
-    """Return the dtype in which to compute."""
-    dtype = working_dtype(batch.parameters[0].dtype)
-    return torch.promote_types(dtype, batch.momentum[0].dtype) if batch.momentum else dtype
-
-
-def rate(batch: Batch, like: Tensor, applies: Tensor | None) -> float | Tensor:
-    """Return the stepsize, 0 where ``applies`` is False."""
-    lr = batch.options.rate
-    if isinstance(lr, Tensor):
-        lr = lr.squeeze()
-        # a tensor of one element on the CPU takes part in operations on any device
-        lr = lr if lr.device.type == "cpu" else lr.to(like.device)
-    elif torch.compiler.is_compiling():
-        lr = lr * like.new_ones(())  # in any other use than a product a float is compiled in as a constant
-    return lr if applies is None else lr * applies.to(like)
-
-
-def largest_of(y: Tensor) -> Tensor:
-    """Return max|y|, of shape (1,)."""
-    values = y.coalesce().values() if y.is_sparse else y
-    if values.numel() == 0:
-        return values.new_zeros(1)
-    low, high = torch.aminmax(values)  # many times as fast on the CPU as the norm of order infinity
-    return torch.maximum(high, -low).reshape(1)
-
-
 def cut_off(quotient: Tensor, infinite: Tensor) -> Tensor:
     """Return quotients cut off at the largest finite number, except where they are of infinite dividends."""
     largest = torch.finfo(quotient.dtype).max
     return torch.where(infinite, quotient, quotient.clamp(-largest, largest))
 
 
-def weight(batch: Batch, like: Tensor, applies: Tensor | None) -> float | Tensor:
-    """Return 1 - β, 0 where ``applies`` is False."""
-    value = 1.0 - batch.options.momentum
-    return value if applies is None else value * applies.to(like)
-
-
 def masked(u: Tensor, applies: Tensor | None) -> Tensor:
     """Return u, 0 where ``applies`` is False: not even NaN, which a product with 0 would leave."""
     return u if applies is None else torch.where(applies.to(u.device), u, 0.0)
-
-
-def wide(tensor: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a tensor in the dtype in which to compute, itself where it has that."""
-    return tensor.to(dtype)

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from npgm._common import optimizers
 from npgm.torch.batch import Batch, Lengths
+from npgm.torch.matrix_form import as_matrices, of_matrices, rows_and_columns
 from npgm.torch.norms import Norm
-from npgm.torch.options import rows_and_columns
 from npgm.torch.paths import foreach
-from npgm.torch.paths.single import as_matrices, of_matrices
 from npgm.torch.rule import Rule
 from npgm.torch.spectral import precondition
 
