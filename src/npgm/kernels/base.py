@@ -126,16 +126,16 @@ def _slope_of_stationarity(kernel: Kernel, y: Array) -> Array:
     return y * xp.where(xp.isinf(curvature), xp.zeros_like(y), curvature)  # infinite at zero alone
 
 
-Method: TypeAlias = Callable[[Kernel, Array], Array]
+Function: TypeAlias = Callable[[Kernel, Array], Array]
 
-_DERIVATIVES: dict[str, Method] = {
+_DERIVATIVES: dict[str, Function] = {
     "conjugate": lambda kernel, y: kernel.precondition(y),
     "precondition": lambda kernel, y: kernel.curvature(y),
     "stationarity": _slope_of_stationarity,
 }
 
 
-def _with_derivative(method: Method, derivative: Method) -> Method:
+def _with_derivative(method: Function, derivative: Function) -> Function:
     @functools.wraps(method)
     def differentiated(self: Kernel, y: Array) -> Array:
         def product(at: Array, v: Array) -> Array:

@@ -53,10 +53,10 @@ class ScalarSum(Problem):
             raise ValueError(
                 f"on ℝⁿ, n > 1, the constants of {self.key} are known for a separable reference, not {reference.name}"
             )
-        L = self.scaled(_known(self, self.smoothness, reference), reference)
+        L = self.at_scale(_known(self, self.smoothness, reference), reference)
         return Constants(L, self.lipschitz(L, reference), self.pl(reference))
 
-    def scaled(self, L: float, reference: Reference) -> float:
+    def at_scale(self, L: float, reference: Reference) -> float:
         """Return the constant relative to λh from that relative to h."""
         if reference.scale != 1.0:
             raise ValueError(f"the constants of {self.key} are known for scale = 1, not {reference.scale!r}")
@@ -111,7 +111,7 @@ class Quartic(ScalarSum):
         square = x * x
         return 0.25 * square * square, x * square, 3.0 * square
 
-    def scaled(self, L: float, reference: Reference) -> float:
+    def at_scale(self, L: float, reference: Reference) -> float:
         return float(L * reference.scale ** (-1 / 3))
 
 
@@ -185,8 +185,8 @@ class CoshSum(ScalarSum):
         root = xp.sinh(0.5 * x)
         return c * 2.0 * root * root, c * xp.sinh(x), c * xp.cosh(x)
 
-    def scaled(self, L: float, reference: Reference) -> float:
-        super().scaled(L, reference)
+    def at_scale(self, L: float, reference: Reference) -> float:
+        super().at_scale(L, reference)
         return float(max(self.c)) if isinstance(self.c, tuple) else float(self.c)
 
     def pl(self, reference: Reference) -> float:
@@ -269,7 +269,7 @@ class DoubleWell(ScalarSum):
     key = "double-well"
     formula = "Σ (x² - a)²/4"
     convex = False
-    smoothness: ClassVar[dict[str, float]] = {"cosh": math.nan}  # see scaled
+    smoothness: ClassVar[dict[str, float]] = {"cosh": math.nan}  # see at_scale
 
     a: float = 1.0
 
@@ -284,8 +284,8 @@ class DoubleWell(ScalarSum):
         square = x * x
         return 0.25 * (square - self.a) ** 2, x * (square - self.a), 3.0 * square - self.a
 
-    def scaled(self, L: float, reference: Reference) -> float:
-        super().scaled(L, reference)
+    def at_scale(self, L: float, reference: Reference) -> float:
+        super().at_scale(L, reference)
         w = np.polynomial.Polynomial([0.0, 1.0])
         denominator = 1.0 + w * (w - self.a) ** 2
         roots = (6.0 * denominator - (3.0 * w - self.a) ** 2 * (w - self.a)).roots()

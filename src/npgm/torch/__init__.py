@@ -21,7 +21,7 @@ from npgm.torch.monitor import Monitor
 from npgm.torch.optimizer import NPGM
 from npgm.torch.parameters import matrices
 from npgm.torch.saturation import Saturation
-from npgm.torch.starting import Suggestion, suggest
+from npgm.torch.suggestion import Suggestion, suggest
 
 __all__ = [
     "IHGD",
