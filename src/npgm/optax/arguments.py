@@ -19,10 +19,7 @@ def hyperparameter(check: Callable[[str, Any], float], name: str, value: Any) ->
     """
     if isinstance(value, jax.Array):
         return value
-    if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 and _is_real(value.dtype):
+    scalar = isinstance(value, np.ndarray | np.generic) and value.ndim == 0
+    if scalar and any(jnp.issubdtype(value.dtype, kind) for kind in (jnp.floating, jnp.integer)):
         value = float(value)
     return check(name, value)
-
-
-def _is_real(dtype: Any) -> bool:
-    return bool(jnp.issubdtype(dtype, jnp.floating) or jnp.issubdtype(dtype, jnp.integer))

@@ -80,7 +80,7 @@ def npgm(
     weight_decay = hyperparameter(validate.nonnegative, "weight_decay", weight_decay)
     # a part that does nothing keeps its place, so that the structure of the state depends on no number
     decay = average = optax.identity()
-    if mask is not None or not _is_zero(weight_decay):
+    if mask is not None or isinstance(weight_decay, jax.Array) or weight_decay != 0.0:
         decay = optax.add_decayed_weights(weight_decay, mask)
     if momentum is not None:
         momentum = hyperparameter(validate.fraction, "momentum", momentum)
@@ -173,7 +173,3 @@ def _cast_like(tree: Any, like: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     pairs = zip(leaves, jax.tree.leaves(like), strict=True)
     return jax.tree.unflatten(structure, [leaf.astype(jnp.asarray(target).dtype) for leaf, target in pairs])
-
-
-def _is_zero(value: Any) -> bool:
-    return not isinstance(value, jax.Array) and value == 0.0

@@ -144,15 +144,11 @@ class ArrayIterate:
     def _arrive(self, x: Array) -> None:
         self.x = x
         self.f, self.grad = self.objective.at(x)
-        self.grad_norm = self._grad_norm()
-        self.least = math.nan if not_finite(self).any() else float(self.grad_norm.min())
-
-    def _grad_norm(self) -> Floats:
         with full_precision(self.grad):
             squares = to_host(self.xp.vecdot(self.grad, self.grad, axis=-1))
-        if ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all():
-            return np.sqrt(squares)
-        return to_host(norm(self.xp, self.grad, axis=-1)[:, 0])
+        safe = ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all()
+        self.grad_norm = np.sqrt(squares) if safe else to_host(norm(self.xp, self.grad, axis=-1)[:, 0])
+        self.least = math.nan if not_finite(self).any() else float(self.grad_norm.min())
 
 
 def rows(xp: Namespace, mask: Bools, new: Array, old: Array) -> Array:

@@ -149,13 +149,9 @@ def chosen(method: str | Method | None, options: dict[str, Any], box: Box | None
             raise ValueError("bounds and prox exclude each other: give bounds, or all of g as prox")
         options = {**options, "prox": box}
     if not isinstance(method, Method):
-        return build(method or _default(options), options)
+        by_prox = "proximal" if options.keys() & {"lr", "momentum", "reference", "scale"} else "proximal_lbfgs"
+        usual = by_prox if "prox" in options else "npgm" if "lr" in options else "auto"
+        return build(method or usual, options)
     if options:
         raise TypeError(f"a Method object has its options already; {min(options)!r} is one too many")
     return method
-
-
-def _default(options: dict[str, Any]) -> str:
-    if "prox" not in options:
-        return "npgm" if "lr" in options else "auto"
-    return "proximal" if options.keys() & {"lr", "momentum", "reference", "scale"} else "proximal_lbfgs"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import array_api_compat.torch
@@ -78,7 +79,9 @@ def over_shards(norms: Sequence[Norm], groups: Sequence[ProcessGroups]) -> list[
         norms: those of what this process holds.
         groups: the process groups over which each lies; none for what this process holds all of.
     """
-    largest = _all_reduce([norm.largest for norm in norms], groups, "MAX", _infinite_if_nan)
+    # the maximum over processes may drop NaN
+    infinite_if_nan = partial(torch.nan_to_num, nan=torch.inf, posinf=torch.inf)
+    largest = _all_reduce([norm.largest for norm in norms], groups, "MAX", infinite_if_nan)
     # only what is sharded is squared and its root taken: at zero that has no derivative, and a vector norm has
     parts = [
         norm.ratio * (divisor(norm.largest) / divisor(whole)) if group else norm.ratio
@@ -149,10 +152,6 @@ def total(norms: Sequence[Norm]) -> Tensor:
 def finite(coefficient: Tensor) -> Tensor:
     """Return a coefficient cut off at the largest number of its dtype: what it multiplies there is zero."""
     return coefficient.clamp(max=torch.finfo(coefficient.dtype).max)
-
-
-def _infinite_if_nan(values: Tensor) -> Tensor:
-    return torch.nan_to_num(values, nan=torch.inf, posinf=torch.inf)  # the maximum over processes may drop NaN
 
 
 def _all_reduce(

@@ -103,18 +103,13 @@ def _factors(
                 if batch.options.automatic:
                     decay = batch.options.scale_decay
                     if decay not in roots:
-                        roots[decay] = _updated_rms(batch, vector, applies)
+                        rms, weight = vector.known(batch.scale_rms, batch.scale_weight)
+                        roots[decay] = running.update_rms(vector.sizes(rms[0]), rms, weight, applies, decay=decay)
                     scale = batch.options.relative_scale * roots[decay]
                 factor = _factor(batch, vector.norm, scale)
                 made[key] = norms.finite(factor.to(part.largest.device, part.largest.dtype)), scale
             factors[i], scales[i] = made[key]
     return factors, scales
-
-
-def _updated_rms(batch: Batch, vector: Vector, applies: Tensor | None) -> Tensor:
-    """Take what was measured into the state of a vector, or of many, and return the root mean square of each."""
-    rms, weight = vector.known(batch.scale_rms, batch.scale_weight)
-    return running.update_rms(vector.sizes(rms[0]), rms, weight, applies, decay=batch.options.scale_decay)
 
 
 def _factor(batch: Batch, norm: Norm, scale: Tensor | None) -> Tensor:

@@ -116,17 +116,12 @@ def _is_each(values: Tensor | None) -> bool:
     return values is not None and values.numel() > 1
 
 
-def _clamped(scale: float, dtype: torch.dtype) -> float:
-    """Return the positive finite number of ``dtype`` next to λ."""
-    numbers = torch.finfo(dtype)
-    return min(max(scale, numbers.smallest_normal * numbers.eps), numbers.max)
-
-
 def _table(rule: Rule, parameters: list[Tensor], gradients: list[Tensor], momentum: list[Tensor]) -> tuple[Tensor, int]:
     """Return the table that `loops` describes, and the number of blocks."""
-    working = working_dtype(parameters[0].dtype)
+    limits = torch.finfo(working_dtype(parameters[0].dtype))
     sign = -1.0 if rule.maximize else 1.0
-    numbers = (_clamped(rule.scale, working), 1.0 - rule.momentum, rule.coupled_decay, rule.decoupled_decay, sign)
+    scale = min(max(rule.scale, limits.smallest_normal * limits.eps), limits.max)  # positive and finite in its dtype
+    numbers = (scale, 1.0 - rule.momentum, rule.coupled_decay, rule.decoupled_decay, sign)
     halves = struct.unpack(f"<{2 * len(numbers)}I", struct.pack(f"<{len(numbers)}d", *numbers))
     sizes = [x.numel() for x in parameters]
     starts = [0, *itertools.accumulate(-(-size // BLOCK) for size in sizes)]
