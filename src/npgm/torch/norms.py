@@ -72,23 +72,23 @@ def shard_groups(tensor: Tensor) -> ProcessGroups:
     return tuple(mesh.get_group(i) for i, placement in enumerate(placements) if not placement.is_replicate())
 
 
-def over_shards(norms: Sequence[Norm], groups: Sequence[ProcessGroups]) -> list[Norm]:
+def over_shards(norms: Sequence[Norm], process_groups: Sequence[ProcessGroups]) -> list[Norm]:
     """Return the norms of whole tensors from those of the shards that each process holds.
 
     Args:
         norms: those of what this process holds.
-        groups: the process groups over which each lies; none for what this process holds all of.
+        process_groups: those over which each lies; none for what this process holds all of.
     """
     # the maximum over processes may drop NaN
     infinite_if_nan = partial(torch.nan_to_num, nan=torch.inf, posinf=torch.inf)
-    largest = _all_reduce([norm.largest for norm in norms], groups, "MAX", infinite_if_nan)
+    largest = _all_reduce([norm.largest for norm in norms], process_groups, "MAX", infinite_if_nan)
     # only what is sharded is squared and its root taken: at zero that has no derivative, and a vector norm has
     parts = [
-        norm.ratio * (divisor(norm.largest) / divisor(whole)) if group else norm.ratio
-        for norm, whole, group in zip(norms, largest, groups, strict=True)
+        norm.ratio * (divisor(norm.largest) / divisor(whole)) if spread else norm.ratio
+        for norm, whole, spread in zip(norms, largest, process_groups, strict=True)
     ]
-    squares = _all_reduce(parts, groups, "SUM", torch.square)
-    ratios = [square.sqrt() if group else square for square, group in zip(squares, groups, strict=True)]
+    squares = _all_reduce(parts, process_groups, "SUM", torch.square)
+    ratios = [square.sqrt() if spread else square for square, spread in zip(squares, process_groups, strict=True)]
     return [Norm(*pair) for pair in zip(largest, ratios, strict=True)]
 
 
@@ -155,16 +155,16 @@ def finite(coefficient: Tensor) -> Tensor:
 
 
 def _all_reduce(
-    values: list[Tensor], groups: Sequence[ProcessGroups], op: str, prepare: Callable[[Tensor], Tensor]
+    values: list[Tensor], process_groups: Sequence[ProcessGroups], op: str, prepare: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Reduce ``values`` over their process groups, in one collective for each group, device and dtype."""
+    """Reduce ``values`` over their process groups, in one collective for each of these, device and dtype."""
     values, joined = list(values), defaultdict(list)
-    for i, (value, group) in enumerate(zip(values, groups, strict=True)):
-        if group:
-            joined[group, value.device, value.dtype].append(i)
-    for (process_groups, _, _), members in joined.items():
+    for i, (value, spread) in enumerate(zip(values, process_groups, strict=True)):
+        if spread:
+            joined[spread, value.device, value.dtype].append(i)
+    for (spread, _, _), members in joined.items():
         packed = prepare(torch.cat([values[i] for i in members]))
-        for process_group in process_groups:
+        for process_group in spread:
             dist.all_reduce(packed, getattr(dist.ReduceOp, op), group=process_group)
         for i, value in zip(members, torch.split(packed, [values[i].numel() for i in members]), strict=True):
             values[i] = value

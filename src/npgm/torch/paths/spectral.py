@@ -107,6 +107,6 @@ def _from_owner(u: Tensor, mesh: Any, owner: int) -> Tensor:
     at = next(itertools.islice(itertools.product(*map(range, mesh.shape)), owner, None))
     for axis in range(mesh.ndim):
         if tuple(mesh.get_coordinate()[axis + 1 :]) == at[axis + 1 :]:
-            group = mesh.get_group(axis)
-            dist.broadcast(u, dist.get_global_rank(group, at[axis]), group=group)
+            process_group = mesh.get_group(axis)
+            dist.broadcast(u, dist.get_global_rank(process_group, at[axis]), group=process_group)
     return u

@@ -78,19 +78,19 @@ def apply_step(
     decoded = Rule.of_arguments(**rule)
     # what shares memory moves one after the other, as in a loop over the tensors
     shared = _overlap(_extents(points), _extents(gradients), _extents(momentum))
-    groups = [slice(i, i + 1) for i in range(len(points))] if shared else [slice(None)]
+    parts = [slice(i, i + 1) for i in range(len(points))] if shared else [slice(None)]
     dtype = points[0].dtype
     per_tensor = _is_each(factors)
     with torch.cuda.device_of(points[0]):  # type: ignore[no-untyped-call]
-        for group in groups:
-            table, blocks = _table(decoded, points[group], gradients[group], momentum[group])
+        for part in parts:
+            table, blocks = _table(decoded, points[part], gradients[part], momentum[part])
             if blocks:
                 loops.apply_step[(blocks,)](
                     table,
-                    len(points[group]),
-                    factors[group] if factors is not None and per_tensor else factors,
+                    len(points[part]),
+                    factors[part] if factors is not None and per_tensor else factors,
                     lr,
-                    grad_scale[group] if grad_scale is not None and _is_each(grad_scale) else grad_scale,
+                    grad_scale[part] if grad_scale is not None and _is_each(grad_scale) else grad_scale,
                     applies,
                     T=_DTYPES[working_dtype(dtype)],
                     PARAMETER=_DTYPES[dtype],
