@@ -11,11 +11,7 @@ from npgm._common.array import Array, is_jax
 
 
 def differentiable(
-    function: Callable[[Array], Any],
-    x: Array,
-    *,
-    jvp: Callable[[Array, Array], Any],
-    vjp: Callable[..., Array],
+    function: Callable[[Array], Any], x: Array, *, jvp: Callable[[Array, Array], Any], vjp: Callable[..., Array]
 ) -> Any:
     """Return ``function(x)``, with the derivative that is given and not that of the operations in it.
 

@@ -132,9 +132,7 @@ def _named(name: str, reference: str, summary: str) -> Callable[..., optax.Gradi
 
 
 ihgd = _named(
-    "ihgd",
-    "isotropic-cosh",
-    "Isotropic hyperbolic gradient descent: rescales the gradient to the norm arsinh(‖g‖/λ).",
+    "ihgd", "isotropic-cosh", "Isotropic hyperbolic gradient descent: rescales the gradient to the norm arsinh(‖g‖/λ)."
 )
 shgd = _named(
     "shgd",

@@ -6,16 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from npgm._common.array import (
-    Array,
-    Axis,
-    Namespace,
-    divide,
-    one_if_zero,
-    promote,
-    saturated_product,
-    scaled_norm,
-)
+from npgm._common.array import Array, Axis, Namespace, divide, one_if_zero, promote, saturated_product, scaled_norm
 from npgm._common.derivatives import differentiable
 from npgm.references.base import Reference
 

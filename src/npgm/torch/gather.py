@@ -17,12 +17,7 @@ from npgm.torch.options import Options
 from npgm.torch.paths import foreach, native, operators, single, spectral
 from npgm.torch.running import KEYS
 
-PATHS: dict[str, Path] = {
-    "single": single,
-    "foreach": foreach,
-    "operators": operators,
-    "spectral": spectral,
-}
+PATHS: dict[str, Path] = {"single": single, "foreach": foreach, "operators": operators, "spectral": spectral}
 
 
 class Gathered(NamedTuple):

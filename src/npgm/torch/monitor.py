@@ -60,10 +60,7 @@ class Monitor:
         """How many steps were taken."""
         self._log, self._every = log, validate.count("every", every, least=1)
         self._tracked: list[bool] | None = None  # what the groups said before a step that is logged
-        self._hooks = [
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-        ]
+        self._hooks = [optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after)]
 
     def remove(self) -> None:
         """Stop logging."""

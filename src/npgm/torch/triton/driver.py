@@ -23,12 +23,7 @@ WARPS = 8
 ARGUMENTS = 256
 """Entries of a table that one launch writes."""
 
-_DTYPES = {
-    torch.float32: tl.float32,
-    torch.float64: tl.float64,
-    torch.bfloat16: tl.bfloat16,
-    torch.float16: tl.float16,
-}
+_DTYPES = {torch.float32: tl.float32, torch.float64: tl.float64, torch.bfloat16: tl.bfloat16, torch.float16: tl.float16}
 
 KERNELS = frozenset(PRECONDITIONERS)
 """The keys of the kernels that have a separable step."""
