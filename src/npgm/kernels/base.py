@@ -108,7 +108,8 @@ class Kernel(ABC):
     def curvature(self, y: Array) -> Array:
         """h*''(y), the derivative of the preconditioner."""
 
-    def stationarity(self, y: Array) -> Array:
+    @elementwise
+    def stationarity(self, xp: Namespace, y: Array) -> Array:
         """h(h*'(y)), the scalar form of the paper's stationarity measure φ(∇φ*(∇f))."""
         return self(self.precondition(y))
 

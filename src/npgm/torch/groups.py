@@ -49,9 +49,9 @@ def checked(group: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("`capturable` cannot be combined with nonfinite='raise', which waits for the device.")
     phi = checked_reference(group)
     automatic = group["scale"] == "auto"
-    for one, other in (("capturable", "prox"), ("differentiable", "prox"), ("differentiable", "limit")):
-        if group[one] and group[other] is not None:
-            raise ValueError(f"{one} and {other} cannot be combined")
+    for pair in (("capturable", "prox"), ("differentiable", "prox"), ("limit", "differentiable")):
+        if all(group[name] not in (None, False) for name in pair):
+            raise ValueError(f"{' and '.join(pair)} cannot be combined")
     default = defaults()
     for name, what in without_effect(group | {"reference": phi.name}).items():
         if (value := group[name]) != default[name]:
