@@ -26,11 +26,11 @@ def network() -> nn.Sequential:
     return nn.Sequential(nn.Linear(784, 100), nn.ReLU(), nn.Linear(100, 10))
 
 
-def digits() -> TensorDataset:
-    """Return the first images of MNIST, in [0, 1]."""
+def digits(part: str = "train") -> TensorDataset:
+    """Return the first images of MNIST, in [0, 1], of those to train on or those to test with."""
     arrays = load("mnist")
-    images = torch.from_numpy(arrays["train_images"][:IMAGES]).reshape(-1, 784).to(torch.float32) / 255
-    return TensorDataset(images, torch.from_numpy(arrays["train_labels"][:IMAGES]).long())
+    images = torch.from_numpy(arrays[f"{part}_images"][:IMAGES]).reshape(-1, 784).to(torch.float32) / 255
+    return TensorDataset(images, torch.from_numpy(arrays[f"{part}_labels"][:IMAGES]).long())
 
 
 def median_loss(data: TensorDataset, make: Make, seeds: int, steps: int) -> float:

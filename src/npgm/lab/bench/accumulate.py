@@ -21,6 +21,7 @@ from typer import Option
 from npgm import _native
 from npgm.lab.bench._shared import Rounds, Threads, spread
 from npgm.lab.networks.resnet import resnet18
+from npgm.lab.threads import with_threads
 from npgm.torch import IHGD
 from npgm.torch.batch import Batch
 from npgm.torch.paths import native
@@ -32,13 +33,11 @@ def run(
     threads: Threads = 1,
 ) -> None:
     """Print the times of both, and the ratio of the whole steps: medians, and quartiles of the ratio."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    steps = [_training_step(batch, hooked=hooked) for hooked in (False, True)]
-    for step in steps:
-        step(), step()
-    times = np.array([[step() for step in steps] for _ in range(rounds)])
-    torch.set_num_threads(before)
+    with with_threads(threads):
+        steps = [_training_step(batch, hooked=hooked) for hooked in (False, True)]
+        for step in steps:
+            step(), step()
+        times = np.array([[step() for step in steps] for _ in range(rounds)])
     (plain, plain_step), (hooked, hooked_step) = 1e3 * np.median(times, axis=0)
     ratio = spread(times[:, 1, 0] / times[:, 0, 0], 3)
     print(f"training step {plain:.0f} ms, with hooks {hooked:.0f} ms: ratio {ratio}")

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from typer import Option
 
 from npgm.lab.bench._shared import Seeds
-from npgm.lab.experiments.training.experiment import with_threads
 from npgm.lab.experiments.training.images import ImageTraining
 from npgm.lab.experiments.training.task import Training
 from npgm.lab.experiments.training.text import TextTraining
 from npgm.lab.experiments.training.trainer import Trainer
+from npgm.lab.threads import with_threads
 
 ENTRIES = [0.00025, 0.0005, 0.001, 0.002, 0.004, 0.008]
 """Stepsizes of a φ of entries, whose step moves an entry by a number of the order of lr."""

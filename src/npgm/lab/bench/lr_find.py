@@ -22,7 +22,7 @@ from typer import Option
 
 from npgm.lab.bench._digits import BATCH, Steps, digits, median_loss, network
 from npgm.lab.bench._shared import Seeds
-from npgm.lab.experiments.training.experiment import with_threads
+from npgm.lab.threads import with_threads
 from npgm.torch import IHGD
 
 MakeAt = Callable[[list[nn.Parameter], float], Optimizer]

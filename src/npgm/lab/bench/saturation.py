@@ -16,6 +16,7 @@ import torch
 from typer import Option
 
 from npgm.lab.bench._shared import Rounds, spread
+from npgm.lab.threads import with_threads
 from npgm.torch import NPGM
 
 LAYOUTS = {"100 tensors of 100": (100, 100), "8 of 32,768": (8, 32_768), "8 of 1,048,576": (8, 1_048_576)}
@@ -27,16 +28,14 @@ def run(
     seconds: Annotated[float, Option(help="How long each of the two is repeated in a round.")] = 0.02,
 ) -> None:
     """Print the ratio of the times, tracked to untracked: medians and quartiles, and microseconds without."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    for (layout, (count, size)), name, momentum in itertools.product(LAYOUTS.items(), REFERENCES, (0.0, 0.9)):
-        steps = [_step(name, momentum, count, size, track=track) for track in (False, True)]
-        number = max(1, int(seconds / _seconds(steps[0], 3)))
-        times = np.array([[_seconds(step, number) for step in steps] for _ in range(rounds)])
-        ratio = spread(times[:, 1] / times[:, 0], 3)
-        plain = 1e6 * np.median(times[:, 0])
-        print(f"{layout}, {name}, momentum {momentum:g}: {ratio} of {plain:.0f} μs", flush=True)
-    torch.set_num_threads(before)
+    with with_threads(1):
+        for (layout, (count, size)), name, momentum in itertools.product(LAYOUTS.items(), REFERENCES, (0.0, 0.9)):
+            steps = [_step(name, momentum, count, size, track=track) for track in (False, True)]
+            number = max(1, int(seconds / _seconds(steps[0], 3)))
+            times = np.array([[_seconds(step, number) for step in steps] for _ in range(rounds)])
+            ratio = spread(times[:, 1] / times[:, 0], 3)
+            plain = 1e6 * np.median(times[:, 0])
+            print(f"{layout}, {name}, momentum {momentum:g}: {ratio} of {plain:.0f} μs", flush=True)
 
 
 def _step(name: str, momentum: float, count: int, size: int, *, track: bool) -> Callable[[], object]:

@@ -10,14 +10,13 @@ import statistics
 from typing import Annotated, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.utils.data import TensorDataset
 from typer import Option
 
 from npgm.lab.bench._digits import BATCH, Steps, digits, network
 from npgm.lab.bench._shared import Seeds
-from npgm.lab.data import load
-from npgm.lab.experiments.training.experiment import with_threads
+from npgm.lab.threads import with_threads
 from npgm.proximal import L1
 from npgm.torch import SHGD
 
@@ -28,7 +27,7 @@ def run(
     seeds: Seeds = 3, steps: Steps = 2000, lr: Annotated[float, Option(min=0.0, help="Stepsize of SHGD.")] = 0.1
 ) -> None:
     """Print a line for each τ."""
-    data, test = digits(), _test_images()
+    data, test = digits(), digits("test")
     with with_threads(1):
         dense = [_trained(data, seed, steps, lr, None) for seed in range(seeds)]
         print(
@@ -44,12 +43,6 @@ def run(
                 "test accuracy {:.4f}, by pruning {:.4f}".format(*accuracies),
                 flush=True,
             )
-
-
-def _test_images() -> tuple[Tensor, Tensor]:
-    arrays = load("mnist")
-    images = torch.from_numpy(arrays["test_images"]).reshape(-1, 784).to(torch.float32) / 255
-    return images, torch.from_numpy(arrays["test_labels"]).long()
 
 
 def _trained(data: TensorDataset, seed: int, steps: int, lr: float, prox: L1 | None) -> nn.Sequential:
@@ -89,6 +82,7 @@ def _pruned(model: nn.Sequential, share: float) -> nn.Sequential:
     return copy
 
 
-def _accuracy(model: nn.Module, test: tuple[Tensor, Tensor]) -> float:
+def _accuracy(model: nn.Module, test: TensorDataset) -> float:
+    images, labels = test.tensors
     with torch.no_grad():
-        return float((model(test[0]).argmax(1) == test[1]).float().mean())
+        return float((model(images).argmax(1) == labels).float().mean())

@@ -17,7 +17,7 @@ from typer import Option
 
 import npgm
 from npgm._common.array import Floats
-from npgm.lab.experiments.training.experiment import with_threads
+from npgm.lab.threads import with_threads
 from npgm.torch.spectral import precondition
 
 RATIOS = [1.0, 10.0, 1e2, 1e3, 1e4, 2e4, 1e6]

@@ -31,10 +31,10 @@ from typer import Option
 
 from npgm.lab.bench._shared import Rounds, spread
 from npgm.lab.data import load
-from npgm.lab.experiments.training.experiment import with_threads
 from npgm.lab.experiments.training.images import ImageTraining
 from npgm.lab.experiments.training.trainer import Trainer
 from npgm.lab.networks import MLP
+from npgm.lab.threads import with_threads
 from npgm.torch import IHGD
 
 SEEDS, BATCH = 5, 256

@@ -9,7 +9,7 @@ from torch.optim import AdamW
 
 from npgm.lab.bench._digits import Make, Steps, digits, median_loss
 from npgm.lab.bench._shared import Seeds
-from npgm.lab.experiments.training.experiment import with_threads
+from npgm.lab.threads import with_threads
 from npgm.torch import IHGD
 
 

@@ -8,10 +8,10 @@ from npgm.kernels import Cosh
 from npgm.lab.experiments.training import checkpoint, optimizers
 from npgm.lab.experiments.training import trainer as loop
 from npgm.lab.experiments.training.ensemble import Ensemble, stackable
-from npgm.lab.experiments.training.experiment import with_threads
 from npgm.lab.experiments.training.images import PADDING, Images, ImageTraining, Order
 from npgm.lab.experiments.training.trainer import Trainer
 from npgm.lab.networks import MLP, resnet18
+from npgm.lab.threads import with_threads
 from npgm.references import Isotropic
 
 MNIST = ImageTraining({"name": "mlp", "widths": [784, 16]}, "mnist", batch_size=50, epochs=2, examples=120)

@@ -13,6 +13,7 @@ from torch.utils.benchmark import Timer
 from npgm.lab.bench.steps.cases import Case
 from npgm.lab.bench.steps.contenders import LOOP, Step, Workload, contenders
 from npgm.lab.bench.steps.results import Result
+from npgm.lab.threads import with_threads
 
 LOOP_ROUNDS = 3
 """Those in which the slowest contender takes part, which would take most of the time."""
@@ -52,12 +53,10 @@ def measure(case: Case, after_round: Callable[[], object] = lambda: None) -> Res
         case: what to measure.
         after_round: called after each round.
     """
-    threads = torch.get_num_threads()
-    torch.set_num_threads(case.threads)
     try:
-        return _measure(case, after_round)
+        with with_threads(case.threads):
+            return _measure(case, after_round)
     finally:
-        torch.set_num_threads(threads)
         gc.collect()  # optimizers refer to themselves, and the next case needs the memory
         torch.cuda.empty_cache()
 

@@ -13,8 +13,9 @@ from torch.nn.functional import cross_entropy
 
 from npgm._common import validate
 from npgm.lab.experiments.spec import MethodSpec, Quantity, Resources, Run, Setting
-from npgm.lab.experiments.training.experiment import TextExperiment, TextPreset, TrainingRun, trainer_of, with_threads
+from npgm.lab.experiments.training.experiment import TextExperiment, TextPreset, TrainingRun, trainer_of
 from npgm.lab.experiments.training.trainer import Trainer
+from npgm.lab.threads import with_threads
 from npgm.references import reference
 from npgm.theory import anisotropic_smoothness, hessian_norm
 from npgm.theory.oracles import from_torch

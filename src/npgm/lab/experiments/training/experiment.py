@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from npgm.lab.experiments.training.images import ImageTraining
 from npgm.lab.experiments.training.task import Training
 from npgm.lab.experiments.training.text import TextTraining
 from npgm.lab.experiments.training.trainer import LAST_STEPS, Trainer
+from npgm.lab.threads import with_threads
 
 BATCH = 5
 """Seeds that are trained together at most: the paper's number."""
@@ -260,17 +260,6 @@ def trainer_of(runs: Sequence[TrainingRun], resources: Resources) -> Trainer:
         raise ValueError(f"device {resources.device!r} cannot be used: {error}") from error
     ranks = parallel.ranks(resources)
     return Trainer(runs[0].training, method.method, method.arguments(), seeds, resources.device, ranks)
-
-
-@contextlib.contextmanager
-def with_threads(number: int) -> Iterator[None]:
-    """Let torch use so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _wait(device: torch.device) -> None:
