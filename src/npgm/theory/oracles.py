@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -83,13 +84,9 @@ def from_torch(loss: Callable[[], Any], parameters: Iterable[Any]) -> tuple[Orac
             for tensor, data in zip(tensors, present, strict=True):
                 tensor.data = data
 
-    checked = False
-
+    @functools.cache
     def check() -> None:
-        nonlocal checked
-        if not checked:
-            checked = True
-            _warn_of_training(loss)
+        _warn_of_training(loss)
 
     def gradient(x: Floats) -> Floats:
         with at(split(x)):

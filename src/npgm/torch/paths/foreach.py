@@ -23,22 +23,18 @@ Directions: TypeAlias = Callable[[Batch, list[Tensor], Tensor | None], tuple[lis
 
 def measure(batch: Batch, rule: Rule) -> Norm:
     """See `npgm.torch.batch.Path`."""
-    ys = gradients(batch, rule)
+    ys = _gradients(batch, rule)
     if rule.before:
-        ys = next_average(batch, ys)
-    return norm(ys, per_tensor=rule.per_tensor)
-
-
-def norm(ys: list[Tensor], *, per_tensor: bool) -> Norm:
-    """Return the norm of what φ is given, or of each tensor of it."""
+        means = list(torch._foreach_lerp(_wide(batch, batch.momentum), ys, 1.0 - batch.options.momentum))
+        ys = _ahead(batch, ys, means)
     zero = ys[0].new_zeros(1)  # the maximum of nothing is an error
     sizes = list(torch._foreach_abs([y if y.numel() else zero for y in ys]))
     largest = torch.stack(torch.ops.aten._foreach_max(sizes))  # which torch.compile knows by this name
-    if not per_tensor:
+    if not rule.per_tensor:
         largest = largest.amax().reshape(1)
     torch._foreach_div_(sizes, _of_each(divisor(largest), sizes))
     ratios = torch.stack(torch._foreach_norm(sizes))
-    if not per_tensor:
+    if not rule.per_tensor:
         ratios = torch.linalg.vector_norm(ratios).reshape(1)
     return Norm(largest, ratios)
 
@@ -51,7 +47,7 @@ def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> L
 def step_along(directions: Directions, batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """Do what `npgm.torch.batch.Path.apply_step` says, along the directions that a function makes."""
     rule = batch.options.rule
-    us = gradients(batch, rule)
+    us = _gradients(batch, rule)
     lengths: Lengths = None
     if not rule.before:
         us, lengths = directions(batch, us, factor)
@@ -70,11 +66,6 @@ def tracked(batch: Batch, ys: list[Tensor], us: list[Tensor]) -> Lengths:
     if not batch.options.tracks:
         return None
     return torch.stack(torch._foreach_norm(ys)), torch.stack(torch._foreach_norm(us))
-
-
-def next_average(batch: Batch, us: list[Tensor]) -> list[Tensor]:
-    """Return what `_average` will."""
-    return _ahead(batch, us, list(torch._foreach_lerp(_wide(batch, batch.momentum), us, 1.0 - batch.options.momentum)))
 
 
 def _average(batch: Batch, us: list[Tensor], applies: Tensor | None) -> list[Tensor]:
@@ -109,7 +100,7 @@ def _advance(batch: Batch, us: list[Tensor], applies: Tensor | None) -> None:
         torch._foreach_copy_(batch.parameters, points)
 
 
-def gradients(batch: Batch, rule: Rule) -> list[Tensor]:
+def _gradients(batch: Batch, rule: Rule) -> list[Tensor]:
     """The gradients of the loss to minimise, decay included, in the working dtype; those of the batch if they are."""
     ys = _wide(batch, batch.gradients)
     if batch.grad_scale is not None:

@@ -12,40 +12,28 @@ from torch import Tensor
 from npgm._common import optimizers
 from npgm.torch.batch import Batch, Lengths
 from npgm.torch.matrix_form import as_matrices, of_matrices, rows_and_columns
-from npgm.torch.norms import Norm
 from npgm.torch.paths import foreach
-from npgm.torch.rule import Rule
 from npgm.torch.spectral import precondition
 
-
-def measure(batch: Batch, rule: Rule) -> Norm:
-    """See `npgm.torch.batch.Path`."""
-    ys = foreach.gradients(batch, rule)
-    if rule.before:
-        ys = foreach.next_average(batch, ys)
-    return foreach.norm(ys, per_tensor=rule.per_tensor)
+measure = foreach.measure
 
 
 def apply_step(batch: Batch, factor: Tensor | None, applies: Tensor | None) -> Lengths:
     """See `npgm.torch.batch.Path`."""
-    return foreach.step_along(_tracked_directions, batch, factor, applies)
+    return foreach.step_along(_directions, batch, factor, applies)
 
 
-def _tracked_directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> tuple[list[Tensor], Lengths]:
-    us = _directions(batch, ys, scales)
+def _directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> tuple[list[Tensor], Lengths]:
+    us, options = _preconditioned(batch, ys, scales), batch.options
     lengths = foreach.tracked(batch, ys, us)
-    if lengths is None or (adjust := batch.options.adjust) is None:
-        return us, lengths
-    options, parameters = batch.options, batch.full or batch.parameters
-    sizes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in parameters]
-    made = [
-        length / optimizers.adjustment(adjust, rows // options.blocks, columns)
-        for length, (rows, columns) in zip(lengths[1], sizes, strict=True)
-    ]
-    return us, (lengths[0], torch.stack(made))
+    if options.adjust is not None:
+        shapes = [rows_and_columns(parameter.shape, options.matrix_form) for parameter in batch.full]
+        factors = [optimizers.adjustment(options.adjust, rows // options.blocks, columns) for rows, columns in shapes]
+        us = list(torch._foreach_mul(us, factors))
+    return us, lengths
 
 
-def _directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Tensor]:
+def _preconditioned(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[Tensor]:
     """Return ∇φ* of matrices, of which this process holds what it holds of the parameters."""
     if scales is not None:
         ys = foreach.quotients(batch, ys, scales)
@@ -70,10 +58,7 @@ def _directions(batch: Batch, ys: list[Tensor], scales: Tensor | None) -> list[T
 
 def _of_whole(batch: Batch, ys: list[Tensor]) -> list[Tensor]:
     options = batch.options
-    views = [as_matrices(y, options) for y in ys]
-    us = precondition(options.phi, views, dtype=options.product_dtype)
-    if options.adjust is not None:
-        us = [u * optimizers.adjustment(options.adjust, *u.shape[-2:]) for u in us]
+    us = precondition(options.phi, [as_matrices(y, options) for y in ys], dtype=options.product_dtype)
     return [of_matrices(u, y, options) for u, y in zip(us, ys, strict=True)]
 
 
