@@ -12,10 +12,11 @@ not contain.
     >>> npgm.theory.bounds.theorem_2_2(phi, smoothness=2.0, lr=0.5, momentum=0.5, gap=10.0, iterations=100)
     Traceback (most recent call last):
     ...
-    npgm.theory.bounds.bound.AssumptionError: Theorem 2.2 does not apply: it assumes β < 1/2, but β = 0.5
+    npgm.theory.bounds.assume.AssumptionError: Theorem 2.2 does not apply: it assumes β < 1/2, but β = 0.5
 """
 
-from npgm.theory.bounds.bound import AssumptionError, Bound, Provenance, Quantity
+from npgm.theory.bounds.assume import AssumptionError
+from npgm.theory.bounds.bound import Bound, Provenance, Quantity
 from npgm.theory.bounds.convex import convex_conjugate, convex_isotropic
 from npgm.theory.bounds.deterministic import (
     base_method,

@@ -8,16 +8,8 @@ import numpy as np
 
 from npgm._common import validate
 from npgm.references import Isotropic, Reference
-from npgm.theory.bounds.bound import (
-    Bound,
-    assumption_1_2,
-    at_most_1_over_l,
-    established,
-    need,
-    numbers,
-    on_gap,
-    sequence,
-)
+from npgm.theory.bounds import assume
+from npgm.theory.bounds.bound import Bound, established, on_gap
 
 
 def convex_conjugate(
@@ -29,10 +21,10 @@ def convex_conjugate(
         AssumptionError: if an assumption fails.
     """
     name = "The convex bound on φ*(∇f)"
-    phi = assumption_1_2(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    need(name, convex, "f convex", "it is not stated to be")
-    at_most_1_over_l(name, gamma, L)
+    phi = assume.assumption_1_2(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.need(name, convex, "f convex", "it is not stated to be")
+    assume.at_most_1_over_l(name, gamma, L)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = D0 / (gamma * k)
     values[0] = np.nan
@@ -68,13 +60,13 @@ def convex_isotropic(
         ValueError: if ``gradient_norms`` is not a sequence of nonnegative finite numbers.
     """
     name = "The convex bound on f"
-    norms = sequence("gradient_norms", gradient_norms, zero=True)
-    phi = assumption_1_2(name, reference)
-    L, gamma, D0, _ = numbers(smoothness, lr, gap, norms.size - 1)
-    need(name, convex, "f convex", "it is not stated to be")
-    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
-    need(name, phi.kernel.nonincreasing_rescaling, "h*'(r)/r nonincreasing", f"{phi.kernel!r} is not so")
-    at_most_1_over_l(name, gamma, L)
+    norms = assume.sequence("gradient_norms", gradient_norms, zero=True)
+    phi = assume.assumption_1_2(name, reference)
+    L, gamma, D0, _ = assume.numbers(smoothness, lr, gap, norms.size - 1)
+    assume.need(name, convex, "f convex", "it is not stated to be")
+    assume.need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    assume.need(name, phi.kernel.nonincreasing_rescaling, "h*'(r)/r nonincreasing", f"{phi.kernel!r} is not so")
+    assume.at_most_1_over_l(name, gamma, L)
     weights = phi.kernel.rescaling(norms / phi.scale) / phi.scale
     R = validate.nonnegative("distance", distance)
     values = R / (2.0 * gamma * np.cumsum(weights)) * R

@@ -10,22 +10,8 @@ import scipy.optimize
 from npgm._common import validate
 from npgm.kernels import Huber, Log
 from npgm.references import Isotropic, Reference
-from npgm.theory.bounds.bound import (
-    ONE,
-    Bound,
-    Quantity,
-    at_most_1_over_l,
-    below_half,
-    need,
-    not_increasing,
-    numbers,
-    on_gap,
-    on_stationarity,
-    pl_constant,
-    sequence,
-    strongly_convex,
-    two_subhomogeneous,
-)
+from npgm.theory.bounds import assume
+from npgm.theory.bounds.bound import Bound, Quantity, on_gap, on_stationarity
 
 
 def base_method(reference: Reference | str, *, smoothness: float, lr: float, gap: float, iterations: int) -> Bound:
@@ -37,12 +23,12 @@ def base_method(reference: Reference | str, *, smoothness: float, lr: float, gap
         AssumptionError: if an assumption fails.
     """
     name = "The base bound"
-    phi, _ = strongly_convex(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    phi, _ = assume.strongly_convex(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
     factor = 1.0
-    if gamma * L > ONE:
-        need(name, gamma * L < 2.0, "γ < 2/L", f"γ = {gamma:g} and L = {L:g}")
-        two_subhomogeneous(name, phi)
+    if gamma * L > assume.ONE:
+        assume.need(name, gamma * L < 2.0, "γ < 2/L", f"γ = {gamma:g} and L = {L:g}")
+        assume.two_subhomogeneous(name, phi)
         factor = 2.0 - gamma * L
     return on_stationarity(name, phi, D0 / (gamma * factor * (k + 1)), "derived")
 
@@ -56,10 +42,10 @@ def theorem_2_2(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 2.2"
-    phi, provenance = strongly_convex(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    at_most_1_over_l(name, gamma, L)
-    beta = below_half(name, momentum, zero=True)
+    phi, provenance = assume.strongly_convex(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.at_most_1_over_l(name, gamma, L)
+    beta = assume.below_half(name, momentum, zero=True)
     remark = "stated for the least S_k, and proved for the mean; α > 0 is omitted there"
     return on_stationarity(name, phi, D0 / (gamma * (k + 1) * (1.0 - 2.0 * beta)), provenance, remark)
 
@@ -84,9 +70,9 @@ def theorem_2_2_variable(
         ValueError: if ``stepsizes`` is not a sequence of positive finite numbers.
     """
     name = "Theorem 2.2, variable stepsizes"
-    phi, _ = strongly_convex(name, reference)
-    beta = below_half(name, momentum, zero=True)
-    gammas = not_increasing(name, stepsizes) if beta else sequence("stepsizes", stepsizes)
+    phi, _ = assume.strongly_convex(name, reference)
+    beta = assume.below_half(name, momentum, zero=True)
+    gammas = assume.not_increasing(name, stepsizes) if beta else assume.sequence("stepsizes", stepsizes)
     D0 = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
     values = D0 / ((1.0 - 2.0 * beta) * np.cumsum(gammas))
     return on_stationarity(name, phi, values, "derived", quantity="weighted mean stationarity")
@@ -135,12 +121,12 @@ def theorem_2_4(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 2.4, refined" if refined else "Theorem 2.4"
-    phi, provenance = strongly_convex(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    at_most_1_over_l(name, gamma, L)
-    two_subhomogeneous(name, phi)
-    mu = pl_constant(name, pl, L)
-    beta = below_half(name, momentum, zero=refined)
+    phi, provenance = assume.strongly_convex(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.at_most_1_over_l(name, gamma, L)
+    assume.two_subhomogeneous(name, phi)
+    mu = assume.pl_at_most_l(name, pl, L)
+    beta = assume.below_half(name, momentum, zero=refined)
     if refined:
         rate, weight = _refined_rate(gamma * mu, beta)
         return on_gap(name, phi, D0 * rate**k, D0, "derived", weight=weight)
@@ -221,14 +207,14 @@ def theorem_2_7(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 2.7, tight" if tight else "Theorem 2.7"
-    phi, provenance = strongly_convex(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
+    phi, provenance = assume.strongly_convex(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
     L = max(L, validate.positive("lipschitz", lipschitz))
-    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    assume.need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
     beta = validate.fraction("momentum", momentum)
-    need(name, beta > 0.0, "β > 0", "β = 0")
+    assume.need(name, beta > 0.0, "β > 0", "β = 0")
     largest = (1 - beta) ** 2 / L
-    need(name, gamma <= largest * ONE, f"γ <= (1-β)²/L = {largest:g}", f"γ = {gamma:g}")
+    assume.need(name, gamma <= largest * assume.ONE, f"γ <= (1-β)²/L = {largest:g}", f"γ = {gamma:g}")
     coefficient = (beta if tight else 1.0) / (1.0 - beta)
     with np.errstate(divide="ignore", invalid="ignore"):
         values = (D0 / (beta * gamma) + coefficient * validate.nonnegative("first", first)) / k

@@ -8,18 +8,8 @@ import numpy as np
 
 from npgm._common import validate
 from npgm.references import Isotropic, Reference
-from npgm.theory.bounds.bound import (
-    ONE,
-    Bound,
-    at_most_1_over_l,
-    established,
-    need,
-    not_increasing,
-    numbers,
-    on_stationarity,
-    strongly_convex,
-    two_subhomogeneous,
-)
+from npgm.theory.bounds import assume
+from npgm.theory.bounds.bound import Bound, established, on_stationarity
 from npgm.theory.bounds.stochastic import proposition_3_2
 
 
@@ -54,15 +44,15 @@ def momentum_before(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem A"
-    phi, _ = strongly_convex(name, reference)
+    phi, _ = assume.strongly_convex(name, reference)
     noise = proposition_3_2(phi, variance)
     beta, size = validate.fraction("momentum", momentum), validate.nonnegative("first", first)
     ell = validate.positive("lipschitz", lipschitz)
-    _, gamma, D0, k = numbers(ell, lr, gap, iterations)
+    _, gamma, D0, k = assume.numbers(ell, lr, gap, iterations)
     q = gamma / phi.scale * ell  # so that no λ makes it overflow
     drift = beta * q / (1.0 - beta)
     condition = (q + drift * drift) / phi.kernel.mu
-    need(name, condition <= ONE, "γL + (βγl/(λ(1-β)))²/μ <= 1", f"that is {condition:g}")
+    assume.need(name, condition <= assume.ONE, "γL + (βγl/(λ(1-β)))²/μ <= 1", f"that is {condition:g}")
     start = D0 / gamma + beta**2 * (size / phi.scale) * size / (2.0 * (1.0 - beta))
     return on_stationarity(name, phi, start / (k + 1) + (1.0 - beta) * noise, "derived")
 
@@ -103,9 +93,9 @@ def momentum_before_bounded(
         AssumptionError: if φ has no bounded domain.
     """
     name = "Theorem A'"
-    phi, _ = strongly_convex(name, reference)
-    need(name, phi.radius < np.inf, "dom φ bounded", f"{phi.kernel!r} is finite everywhere")
-    L, gamma, D0, k = numbers(lipschitz, lr, gap, iterations)
+    phi, _ = assume.strongly_convex(name, reference)
+    assume.need(name, phi.radius < np.inf, "dom φ bounded", f"{phi.kernel!r} is finite everywhere")
+    L, gamma, D0, k = assume.numbers(lipschitz, lr, gap, iterations)
     beta, p, r = validate.fraction("momentum", momentum), _moment(moment), phi.radius
     sigma = validate.nonnegative("deviation", deviation) * validate.positive("ratio", ratio)
     noise = 2.0 ** (2.0 / p - 1.0) * sigma * (1.0 - beta) ** (1.0 - 1.0 / p)
@@ -171,12 +161,12 @@ def momentum_after_variable(
         ValueError: if ``stepsizes`` is not a sequence of positive finite numbers.
     """
     name = "Theorem B, variable stepsizes"
-    phi, _ = strongly_convex(name, reference)
-    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
-    two_subhomogeneous(name, phi)
-    gammas = not_increasing(name, stepsizes)
+    phi, _ = assume.strongly_convex(name, reference)
+    assume.need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    assume.two_subhomogeneous(name, phi)
+    gammas = assume.not_increasing(name, stepsizes)
     beta, tau = validate.fraction("momentum", momentum), validate.positive("tau", tau)
-    need(name, tau < 1.0, "τ < 1", f"τ = {tau:g}")
+    assume.need(name, tau < 1.0, "τ < 1", f"τ = {tau:g}")
     start = validate.nonnegative("gap", gap) + validate.nonnegative("slack", slack)
     start += beta**2 * gammas[0] * validate.nonnegative("first", first) / (1.0 - beta)
     values = start / ((1.0 - tau**2) * np.cumsum(gammas))
@@ -213,13 +203,13 @@ def momentum_after(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem B"
-    phi, _ = strongly_convex(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
-    two_subhomogeneous(name, phi)
-    at_most_1_over_l(name, gamma, L)
+    phi, _ = assume.strongly_convex(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.need(name, isinstance(phi, Isotropic), "φ isotropic", f"φ is {phi.name}")
+    assume.two_subhomogeneous(name, phi)
+    assume.at_most_1_over_l(name, gamma, L)
     beta = validate.fraction("momentum", momentum)
     tau = beta * gamma * validate.positive("lipschitz", lipschitz) / (1.0 - beta)
-    need(name, tau < 1.0, "τ = βγL_p/(1-β) < 1", f"τ = {tau:g}")
+    assume.need(name, tau < 1.0, "τ = βγL_p/(1-β) < 1", f"τ = {tau:g}")
     start = D0 / gamma + beta**2 * validate.nonnegative("first", first) / (1.0 - beta)
     return on_stationarity(name, phi, start / ((1.0 - tau**2) * (k + 1)), "derived")

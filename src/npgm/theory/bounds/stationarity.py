@@ -10,7 +10,7 @@ import scipy.optimize
 from npgm._common import validate
 from npgm.kernels import Cosh, Power, Quadratic
 from npgm.references import Isotropic, Reference, as_reference
-from npgm.theory.bounds.bound import assumption_1_2
+from npgm.theory.bounds import assume
 
 
 def gradient_norm(reference: Reference | str, stationarity: float) -> float:
@@ -47,7 +47,7 @@ def proposition_e_1(reference: Reference | str) -> tuple[float, float]:
     Raises:
         AssumptionError: if φ is not strongly convex.
     """
-    phi = assumption_1_2("Proposition E.1", reference)
+    phi = assume.assumption_1_2("Proposition E.1", reference)
     upper = 1.0 / (2.0 * phi.mu)
     return (upper if phi.kernel in (Quadratic(), Power(2.0)) else 0.0), upper
 

@@ -5,18 +5,8 @@ from __future__ import annotations
 from npgm._common import validate
 from npgm.kernels import Cosh, Cubic, Exp, Quadratic, Quartic
 from npgm.references import Blocks, Reference, Separable, Spectral, as_reference, lifts
-from npgm.theory.bounds.bound import (
-    Bound,
-    Provenance,
-    assumption_1_2,
-    at_most_1_over_l,
-    full_domain,
-    need,
-    numbers,
-    on_gap,
-    on_stationarity,
-    pl_constant,
-)
+from npgm.theory.bounds import assume
+from npgm.theory.bounds.bound import Bound, Provenance, on_gap, on_stationarity
 
 _ELEMENTARY = (Exp, Cubic, Quartic)
 """The kernels whose inequality is derived here, on the line, for vectors and for singular values."""
@@ -33,10 +23,10 @@ def theorem_3_1(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 3.1"
-    phi = assumption_1_2(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    full_domain(name, phi)
-    at_most_1_over_l(name, gamma, L)
+    phi = assume.assumption_1_2(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.full_domain(name, phi)
+    assume.at_most_1_over_l(name, gamma, L)
     values = D0 / (gamma * (k + 1)) + validate.nonnegative("noise", noise)
     return on_stationarity(name, phi, values, "proved", "γ > 0 is omitted there; a sum of its proof has a wrong index")
 
@@ -56,13 +46,13 @@ def proposition_3_2(reference: Reference | str, variance: float) -> float:
     phi = as_reference(reference)
     if isinstance(phi, Blocks):  # the inequality adds up
         return proposition_3_2(phi.reference, variance)
-    full_domain(name, phi)
+    assume.full_domain(name, phi)
     holds = phi.kernel.noise_inequality and isinstance(phi, tuple(lifts.values()))
-    need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
+    assume.need(name, holds, "h(h*'(y) - h*'(z)) <= (y-z)²/2", f"{phi!r} does not satisfy it")
     rises = phi.kernel.nonincreasing_rescaling or isinstance(phi, Separable)
-    need(name, rises, "h'(t)/t nondecreasing, for vectors", f"{phi.kernel!r} does not state it")
+    assume.need(name, rises, "h'(t)/t nondecreasing, for vectors", f"{phi.kernel!r} does not state it")
     derived = not isinstance(phi, Spectral) or type(phi.kernel) in (Cosh, *_ELEMENTARY, Quadratic)
-    need(
+    assume.need(
         name, derived, "the condition (C') of docs/spectral.md, for singular values", f"{phi.kernel!r} is not known to"
     )
     return validate.nonnegative("variance", variance) / (2.0 * phi.scale)
@@ -92,9 +82,9 @@ def theorem_3_4(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 3.4"
-    phi = assumption_1_2(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    at_most_1_over_l(name, gamma, L)
+    phi = assume.assumption_1_2(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.at_most_1_over_l(name, gamma, L)
     dual = proposition_3_2(reference, variance)
     remark = "γ > 0 is omitted there; for λφ, σ²/2 is replaced by σ²/(2λ)"
     provenance, values = proposition_3_2_provenance(reference), (D0 / gamma + dual) / (k + 1)
@@ -110,10 +100,10 @@ def theorem_3_5(
         AssumptionError: if an assumption fails.
     """
     name = "Theorem 3.5"
-    phi = assumption_1_2(name, reference)
-    L, gamma, D0, k = numbers(smoothness, lr, gap, iterations)
-    full_domain(name, phi)
-    at_most_1_over_l(name, gamma, L)
-    mu = pl_constant(name, pl, L)
+    phi = assume.assumption_1_2(name, reference)
+    L, gamma, D0, k = assume.numbers(smoothness, lr, gap, iterations)
+    assume.full_domain(name, phi)
+    assume.at_most_1_over_l(name, gamma, L)
+    mu = assume.pl_at_most_l(name, pl, L)
     values = (1.0 - min(gamma * mu, 1.0)) ** k * D0 + validate.nonnegative("noise", noise) / mu
     return on_gap(name, phi, values, D0, "proved", "γ > 0 is omitted there; γμ <= 1 follows from μ <= L")

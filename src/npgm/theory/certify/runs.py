@@ -12,23 +12,9 @@ from npgm._common.array import Floats
 from npgm.solvers import History
 from npgm.theory import bounds
 from npgm.theory.bounds import Bound
-from npgm.theory.certify.report import (
-    Report,
-    Trials,
-    algorithm_1,
-    all_taken,
-    before_the_map,
-    check,
-    comparable,
-    from_the_start,
-    known_minimum,
-    momentum_before,
-    report,
-    series,
-    smooth,
-    some_steps,
-    without_momentum,
-)
+from npgm.theory.certify import assume
+from npgm.theory.certify.momentum import trials_before_the_map
+from npgm.theory.certify.report import Report, Trials, report
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -67,14 +53,14 @@ def deterministic(
         TypeError, ValueError: if ``history`` does not know its method, or is not that of one run; or if f falls below
             ``minimum``.
     """
-    check(history)
+    assume.check(history)
     validate.positive("smoothness", smoothness)
     for name, constant in (("lipschitz", lipschitz), ("pl", pl), ("gradient_lipschitz", gradient_lipschitz)):
         if constant is not None:
             validate.positive(name, constant)
     phi, lr = history.method.stationarity_reference, history.method.lr
     momentum = history.method.as_npgm.momentum if history.method.as_npgm else 0.0
-    fun, norms, stationarity = (series(history, name) for name in ("fun", "grad_norm", "stationarity"))
+    fun, norms, stationarity = (assume.series(history, name) for name in ("fun", "grad_norm", "stationarity"))
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = gap_above(fun, minimum)
     # every bound increases with D0, which is known up to ρ
@@ -83,7 +69,7 @@ def deterministic(
     heavy: dict[str, Any] = {**run, "momentum": momentum}
 
     def base() -> Bound:
-        without_momentum("The base bound", momentum)
+        assume.without_momentum("The base bound", momentum)
         return bounds.base_method(phi, **run)
 
     trials: Trials = {"The base bound": base, "Theorem 2.2": lambda: bounds.theorem_2_2(phi, **heavy)}
@@ -104,13 +90,13 @@ def deterministic(
 
     before: Trials = {}
     if gradient_lipschitz is not None:
-        before = momentum_before(history, gradient_lipschitz, gap=float(gap[0]) + rho, iterations=fun.size - 1)
+        before = trials_before_the_map(history, gradient_lipschitz, gap=float(gap[0]) + rho, iterations=fun.size - 1)
 
     def lyapunov(bound: Bound) -> Floats:
-        known_minimum(bound.theorem, minimum, exact)
+        assume.known_minimum(bound.theorem, minimum, exact)
         if bound.weight == 0.0 or "momentum" not in history:
             return gap
-        potential: Floats = bound.weight * lr * series(history, "momentum") + gap
+        potential: Floats = bound.weight * lr * assume.series(history, "momentum") + gap
         return potential
 
     quantities: dict[str, Callable[[Bound], Floats]] = {
@@ -119,23 +105,23 @@ def deterministic(
             [[np.nan], np.cumsum(stationarity[1:]) / np.arange(1, stationarity.size)]
         ),
         "gap": lyapunov,
-        "conjugate": lambda bound: series(history, "conjugate"),
-        "mean conjugate": lambda bound: np.cumsum(series(history, "conjugate")) / np.arange(1, fun.size + 1),
+        "conjugate": lambda bound: assume.series(history, "conjugate"),
+        "mean conjugate": lambda bound: np.cumsum(assume.series(history, "conjugate")) / np.arange(1, fun.size + 1),
     }
 
     def observe(bound: Bound) -> tuple[Floats, Floats]:
         rounding = 64.0 * history.eps * np.abs(bound.values)
         return quantities[bound.quantity](bound), rounding + (rho if bound.quantity == "gap" else 0.0)
 
-    def assume(theorem: str) -> None:
+    def require(theorem: str) -> None:
         if theorem in before:
-            smooth(theorem, history)
-            before_the_map(theorem, history)
+            assume.smooth(theorem, history)
+            assume.before_the_map(theorem, history)
         else:
-            algorithm_1(theorem, history)
-            from_the_start(theorem, history, momentum)
-        all_taken(theorem, history)
-        comparable(theorem, history, float(gap[0]), rho)
-        some_steps(theorem, fun.size - 1)
+            assume.algorithm_1(theorem, history)
+            assume.from_the_start(theorem, history, momentum)
+        assume.all_taken(theorem, history)
+        assume.comparable(theorem, history, float(gap[0]), rho)
+        assume.some_steps(theorem, fun.size - 1)
 
-    return report(trials | before, observe, assume)
+    return report(trials | before, observe, require)

@@ -15,17 +15,8 @@ from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.solvers.stepsizes.backtracking import TAU
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import (
-    Report,
-    Trials,
-    check,
-    comparable,
-    from_the_start,
-    report,
-    series,
-    smooth,
-    some_steps,
-)
+from npgm.theory.certify import assume
+from npgm.theory.certify.report import Report, Trials, report
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 
@@ -57,7 +48,7 @@ def auto(
         TypeError, ValueError: if ``history`` does not know its method, or is not that of one run; or if f falls below
             ``minimum``.
     """
-    check(history)
+    assume.check(history)
     rule: Any = history.method.lr
     windows: Iterable[int] = range(1, getattr(rule, "window", 10) + 1)
     if window is not None:
@@ -65,7 +56,10 @@ def auto(
     sigma = getattr(rule, "decrease", 0.1) if decrease is None else validate.nonnegative("decrease", decrease)
     momentum = getattr(history.method, "momentum", 0.0)
     composite = "decrease" in history
-    fun, stationarity = series(history, "fun"), series(history, "decrease" if composite else "stationarity")
+    fun, stationarity = (
+        assume.series(history, "fun"),
+        assume.series(history, "decrease" if composite else "stationarity"),
+    )
     stepsizes, taken = _steps(history, fun.size)
     rho = resolve(fun, minimum, eps=history.eps, given=resolution)
     gap = float(gap_above(fun, minimum)[0])
@@ -75,13 +69,13 @@ def auto(
     allowed = max(1e-12, 8.0 * history.eps) * np.abs(before) + rho  # by rounding, at each step
 
     def tested(name: str) -> dict[str, Any]:
-        smooth(name, history)
+        assume.smooth(name, history)
         if getattr(rule, "key", None) != "backtracking":
             raise AssumptionError(name, 'the descent test of lr="backtracking"', f"lr is {rule!r}")
-        from_the_start(name, history, momentum)
+        assume.from_the_start(name, history, momentum)
         phi = history.method.stationarity_reference
         if getattr(history.method, "scale", None) == "auto" and isinstance(phi, Isotropic):
-            phi = phi.with_scale(RELATIVE_SCALE * (float(series(history, "grad_norm")[0]) or 1.0))
+            phi = phi.with_scale(RELATIVE_SCALE * (float(assume.series(history, "grad_norm")[0]) or 1.0))
         return {
             "reference": phi, "stepsizes": gammas, "momentum": momentum, "gap": D0, "slack": float(allowed.sum())
         }  # fmt: skip
@@ -99,7 +93,7 @@ def auto(
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"
         if not composite:
-            smooth(name, history)
+            assume.smooth(name, history)
         elif not history.method.prox.minimises(history.method.stationarity_reference):  # type: ignore[attr-defined]
             raise AssumptionError(name, "proximal steps that are minimisers", f"the run is one of {history.method!r}")
         if sigma == 0.0:
@@ -132,17 +126,17 @@ def auto(
             observed = np.minimum.accumulate(weighted)
         return observed, 64.0 * history.eps * np.abs(bound.values)
 
-    def assume(theorem: str) -> None:
-        comparable(theorem, {"decrease": S} if composite else {**history}, gap, rho)
-        some_steps(theorem, gammas.size)
+    def require(theorem: str) -> None:
+        assume.comparable(theorem, {"decrease": S} if composite else {**history}, gap, rho)
+        assume.some_steps(theorem, gammas.size)
 
-    return report(trials, observe, assume)
+    return report(trials, observe, require)
 
 
 def _steps(history: History, iterates: int) -> tuple[Floats, Bools]:
     """Return γ of the step from each iterate but the last, and whether it was taken."""
     if "lr" in history:
-        stepsizes = series(history, "lr")[: iterates - 1]
+        stepsizes = assume.series(history, "lr")[: iterates - 1]
         return stepsizes, np.asarray(history["taken"], dtype=np.bool_)[: iterates - 1]
     method = history.method.as_npgm
     if method is None:

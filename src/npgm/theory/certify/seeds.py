@@ -16,20 +16,9 @@ from npgm.solvers import History
 from npgm.solvers.methods.npgm import NPGM
 from npgm.theory import bounds
 from npgm.theory.bounds import AssumptionError, Bound
-from npgm.theory.certify.report import (
-    Report,
-    Trials,
-    UndecidedError,
-    algorithm_1,
-    before_the_map,
-    check,
-    comparable,
-    known_minimum,
-    momentum_before,
-    report,
-    some_steps,
-    without_momentum,
-)
+from npgm.theory.certify import assume
+from npgm.theory.certify.momentum import trials_before_the_map
+from npgm.theory.certify.report import Report, Trials, report
 from npgm.theory.certify.rounding import gap as gap_above
 from npgm.theory.certify.rounding import resolution as resolve
 from npgm.theory.flat import on_vectors
@@ -155,7 +144,7 @@ def stochastic(
         TypeError, ValueError: if ``history`` does not know its method, or not exactly one of ``noise`` and
             ``variance`` is given; or if f falls below ``minimum``.
     """
-    check(history)
+    assume.check(history)
     if (noise is None) == (variance is None):
         raise ValueError("exactly one of noise and variance must be given")
     phi = history.method.stationarity_reference
@@ -177,25 +166,25 @@ def stochastic(
         trials["Theorem 3.5"] = lambda: bounds.theorem_3_5(phi, pl=pl, noise=dual(), **run)
     before: Trials = {}
     if gradient_lipschitz is not None and variance is not None:
-        before = momentum_before(
+        before = trials_before_the_map(
             history, gradient_lipschitz, gap=run["gap"], iterations=run["iterations"], variance=variance
         )
 
     def observe(bound: Bound) -> tuple[Floats, ...]:
         rounding = 64.0 * history.eps * np.abs(bound.values)
         if bound.quantity == "gap":
-            known_minimum(bound.theorem, minimum, exact)
+            assume.known_minimum(bound.theorem, minimum, exact)
             mean, chance = _mean(gap)
             return mean, rounding + rho, chance
         of = np.asarray(history["conjugate"]) if bound.quantity == "mean conjugate" else stationarity
         mean, chance = _mean(np.cumsum(of, axis=0) / np.arange(1, fun.shape[0] + 1)[:, None])
         return mean, rounding, chance
 
-    def assume(theorem: str) -> None:
+    def require(theorem: str) -> None:
         _assume(theorem, history, momentum=theorem in before)
-        comparable(theorem, history, float(np.max(gap[0])), rho)
+        assume.comparable(theorem, history, float(np.max(gap[0])), rho)
 
-    return report(trials | before, observe, assume)
+    return report(trials | before, observe, require)
 
 
 def growing_batches(
@@ -222,7 +211,7 @@ def growing_batches(
     if not histories:
         raise ValueError("histories must contain at least one history")
     for history in histories:
-        check(history)
+        assume.check(history)
         if history.method != histories[0].method:
             raise ValueError(f"histories must have one method, not {histories[0].method!r} and {history.method!r}")
     first = histories[0]
@@ -253,10 +242,10 @@ def growing_batches(
         )
         return replace(bound, values=np.where(np.isnan(observed), np.nan, bound.values))
 
-    def assume(theorem: str) -> None:
+    def require(theorem: str) -> None:
         for history, (gap, rho) in zip(histories, gaps, strict=True):
             _assume(theorem, history)
-            comparable(theorem, history, gap, rho)
+            assume.comparable(theorem, history, gap, rho)
             K = len(history["fun"]) - 1
             if history.get("batch") != K:
                 found = f"one run has {K} iterations and batch {history.get('batch')}"
@@ -265,7 +254,7 @@ def growing_batches(
     def observe(bound: Bound) -> tuple[Floats, ...]:
         return observed, 64.0 * first.eps * np.abs(bound.values), chance
 
-    return report({"Theorem 3.4": trial}, observe, assume)
+    return report({"Theorem 3.4": trial}, observe, require)
 
 
 def _runs(history: History) -> tuple[Floats, Floats]:
@@ -285,14 +274,16 @@ def _runs(history: History) -> tuple[Floats, Floats]:
 
 def _assume(theorem: str, history: History, *, momentum: bool = False) -> None:
     if momentum:
-        before_the_map(theorem, history)
+        assume.before_the_map(theorem, history)
     else:
-        algorithm_1(theorem, history)
-        without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
+        assume.algorithm_1(theorem, history)
+        assume.without_momentum(theorem, history.method.as_npgm.momentum)  # type: ignore[union-attr]
     fun, _ = _runs(history)
-    some_steps(theorem, len(fun) - 1)
+    assume.some_steps(theorem, len(fun) - 1)
     if fun.shape[1] < 2:
-        raise UndecidedError(f"{theorem} is about an expectation, which needs two seeds at least, and there is one")
+        raise assume.UndecidedError(
+            f"{theorem} is about an expectation, which needs two seeds at least, and there is one"
+        )
 
 
 def _mean(samples: Floats) -> tuple[Floats, Floats]:
