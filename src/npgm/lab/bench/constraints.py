@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from typer import Option
 
 from npgm.lab.bench._shared import Seeds
-from npgm.lab.experiments.training.experiment import with_threads
 from npgm.lab.experiments.training.text import TextTraining
 from npgm.lab.experiments.training.trainer import Trainer
+from npgm.lab.threads import with_threads
 from npgm.proximal import Rows, SpectralBall, Sphere
 
 GPT = {"name": "gpt", "layers": 2, "width": 64, "heads": 2, "length": 64}
