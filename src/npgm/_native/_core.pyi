@@ -5,6 +5,17 @@ kernels: dict[str, int]
 """The kernels of `npgm.kernels` that have a separable step, by key, with the numbers of their parameters."""
 dtypes: list[str]
 
+def apply_sqrt(z: int, u: int, *, rows: int, columns: int, q: Sequence[float], threads: int) -> None:
+    """Write ∇φ* of the spectral φ of the kernel sqrt of matrices of float32.
+
+    Args:
+        z: the address of the matrices, one after another, row by row, with no more rows than columns; all are finite.
+        u: that of the result, of the same size.
+        rows, columns: of each matrix.
+        q: what singular values are multiplied by, of each matrix; times its norm at most 1e6.
+        threads: to use at most.
+    """
+
 def instruction_sets() -> list[str]:
     """Return those of this machine for which there are loops, the one used by default first."""
 

@@ -25,6 +25,15 @@
 #define NPGM_OPAQUE(flag) asm("" : "+r"(flag))
 #endif
 
+// Write out all turns of the loop that follows.
+#if defined(__clang__)
+#define NPGM_UNROLL _Pragma("unroll")
+#elif defined(__GNUC__)
+#define NPGM_UNROLL _Pragma("GCC unroll 16")
+#else
+#define NPGM_UNROLL
+#endif
+
 // Whether a fused multiplication and addition is one instruction, into which fma and fmaf are compiled.
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA) || (defined(_MSC_VER) && (defined(__AVX2__) || defined(_M_ARM64)))
 #define NPGM_FMA 1

@@ -7,7 +7,8 @@
 // how (`precondition_near`, with the same results as `precondition` has there), and the same (`moderate`) for what is
 // needed for very large ones alone. One that is `smooth`, with no singularity in the complex plane nearer than 1/3 to
 // the numbers that are not negative, and slope 1 at 0, is interpolated with AVX2 and AVX-512, see piecewise.hpp; where it
-// takes fewer instructions than that, as y/(1+y) does, it should not say so.
+// takes fewer instructions than that, as y/(1+y) does, it should not say so. One of so few instructions that memory takes
+// as long is `light`.
 #pragma once
 
 #include <cstddef>
@@ -79,6 +80,7 @@ struct Huber {
     static constexpr char const* key = "huber";
     static constexpr std::size_t parameters = 1;
     static constexpr auto at_infinity = AtInfinity::finite;
+    static constexpr bool light = true;
     explicit Huber(double const* parameters) : radius(parameters[0]) {}
     template <class T>
     NPGM_INLINE T precondition(T a) const {
@@ -93,6 +95,7 @@ private:
 struct Log {
     static constexpr char const* key = "log";
     static constexpr auto at_infinity = AtInfinity::undefined;
+    static constexpr bool light = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return a / (T(1) + a);
@@ -145,6 +148,7 @@ private:
 struct Quadratic {
     static constexpr char const* key = "quad";
     static constexpr auto at_infinity = AtInfinity::infinite;
+    static constexpr bool light = true;
     template <class T>
     NPGM_INLINE static T precondition(T a) {
         return a;

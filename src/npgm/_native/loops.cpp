@@ -17,7 +17,11 @@ namespace {
 // Squares are added up in the working precision over so few entries that none of its digits but the last few are lost.
 constexpr std::size_t strip = 512;  // which stays in the first cache for a second reading
 
-// A point that nothing decays may be infinite. Of a choice instead of a mask the compiler would make two loops.
+constexpr std::size_t long_strip = 4 * strip;  // over which squares are added up
+
+// The point, or 0 if nothing decays, as it may be infinite. Of a choice the compiler makes two loops, one without what decay
+// takes; a mask does without them where that is a single instruction.
+#if NPGM_FMA
 template <class T>
 NPGM_INLINE Bits<T> all_bits(bool kept) {
     return kept ? ~Bits<T>{0} : Bits<T>{0};
@@ -26,11 +30,22 @@ template <class T>
 NPGM_INLINE T masked(T point, Bits<T> kept) {
     return from_bits<T>(to_bits(point) & kept);
 }
+#else
+template <class T>
+NPGM_INLINE bool all_bits(bool kept) {
+    return kept;
+}
+template <class T>
+NPGM_INLINE T masked(T point, bool kept) {
+    return kept ? point : T(0);
+}
+#endif
 
 // P is the dtype of the parameter, G that of the gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
 // needs is a local one: what is a member of something in memory would be read again in each turn.
-template <class P, class G, class M, bool plain, Range range, class Preconditioner, bool tracks = false>
+template <class P, class G, class M, bool plain, Range range, class Preconditioner, bool tracks = false,
+          bool before = false>
 NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t n, Step const& step, double factor) {
     using T = Working<P>;
     constexpr bool has_momentum = !std::is_void_v<M>;
@@ -45,17 +60,19 @@ NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
-        T const y = plain ? raw : madd(decay, masked(point, decays), gradient_factor * raw);
+        T y = plain ? raw : madd(decay, masked(point, decays), gradient_factor * raw);
+        auto const averaged = [&](T value) NPGM_INLINE_LAMBDA {
+            T const mean = load(momentum[i]), next = madd(weight, value - mean, mean);
+            momentum[i] = store<Stored>(next);
+            return next;
+        };
+        if constexpr (before) y = averaged(y);
         T u = preconditioner.template direction<range>(y);
         if constexpr (tracks) {
             given = madd(y, y, given);
             made = madd(u, u, made);
         }
-        if constexpr (has_momentum) {
-            T const mean = load(momentum[i]);
-            u = madd(weight, u - mean, mean);
-            momentum[i] = store<Stored>(u);
-        }
+        if constexpr (has_momentum && !before) u = averaged(u);
         x[i] = store<P>(madd(-lr, u, plain ? point : shrink * point));
     }
     return {double(given), double(made)};
@@ -95,7 +112,7 @@ NPGM_NOINLINE Range range_of(P const* x, G const* gradient, std::size_t n, Step 
 }
 
 // Call `move` for each strip, and return the sum of what it returns.
-template <class M, class P, class G, class Move>
+template <class M, std::size_t strip = npgm::strip, class P, class G, class Move>
 Squares for_strips(P* x, G const* gradient, void* momentum, std::size_t n, Move const& move) {
     constexpr std::size_t bytes = sizeof(std::conditional_t<std::is_void_v<M>, P, M>);
     Squares squares;
@@ -232,7 +249,7 @@ NPGM_NOINLINE Squares walk_registers(P* x, G const* gradient, void* momentum_, s
         for (std::size_t i = 0; i < whole; i += strip) {
             std::size_t const stop = whole - i < strip ? whole : i + strip;
             move(move(i, stop, near), stop, any);
-            if (!tracks) continue;
+            if (!tracks || (stop % long_strip != 0 && stop != whole)) continue;
             squares += {sum(given), sum(made)};
             given = made = filled(0.0f);
         }
@@ -270,8 +287,8 @@ Squares forward(P* x, G const* gradient, void* momentum, std::size_t n, Step con
 #endif
     if constexpr (Preconditioner::is_separable)
         if (step.tracks)
-            return for_strips<M>(x, gradient, momentum, n, [&](auto... strip) {
-                return walk<P, G, M, false, Range::any, Preconditioner, true>(strip..., step, factor);
+            return for_strips<M, long_strip>(x, gradient, momentum, n, [&](auto... part) {
+                return walk<P, G, M, false, Range::any, Preconditioner, true>(part..., step, factor);
             });
     if constexpr (!Preconditioner::has_ranges)
         return walk<P, G, M, false, Range::any, Preconditioner>(x, gradient, momentum, n, step, factor);
@@ -287,6 +304,11 @@ Squares update(void* x_, void const* gradient_, void* momentum_, std::size_t n, 
     auto const* const gradient = static_cast<P const*>(gradient_);
     if constexpr (!std::is_void_v<M>)
         if (step.before) {  // then the next momentum takes the place of the gradient
+            // next to little arithmetic a second loop would take long
+            if constexpr (Preconditioner::is_light && std::is_same_v<M, Working<P>>)
+                if (!step.tracks)
+                    return walk<P, P, M, false, Range::any, Preconditioner, false, true>(x, gradient, momentum_, n, step,
+                                                                                         factor);
             Step second = step;
             second.gradient_factor = 1.0;
             second.coupled_decay = 0.0;
@@ -438,8 +460,11 @@ constexpr Kernel kernels[] = {NPGM_KERNELS(NPGM_ENTRY)};
 
 #define NPGM_TEXT_OF(name) #name
 #define NPGM_TEXT(name) NPGM_TEXT_OF(name)
+#define NPGM_TILES_OF(name) name##_tiles
+#define NPGM_TILES(name) NPGM_TILES_OF(name)
 Instructions const NPGM_INSTRUCTIONS{NPGM_TEXT(NPGM_INSTRUCTIONS), kernels,
                                      sizeof(kernels) / sizeof(*kernels), find_update,
-                                     find_measure<false>,               find_measure<true>};
+                                     find_measure<false>,               find_measure<true>,
+                                     &NPGM_TILES(NPGM_INSTRUCTIONS)};
 
 }  // namespace npgm

@@ -4,6 +4,7 @@
 #include <cstddef>
 
 #include "compiler.hpp"
+#include "tiles.hpp"
 
 namespace npgm {
 
@@ -61,6 +62,7 @@ struct Instructions {
     // with the dtype of the momentum where that comes before the preconditioner
     Measure* (*measure)(Dtype parameter, Dtype momentum);
     Measure* (*measure_decayed)(Dtype parameter, Dtype momentum);
+    Tiles const* tiles;
 };
 
 extern Instructions const baseline, avx2, avx512;

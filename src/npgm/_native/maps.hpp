@@ -19,7 +19,7 @@ enum class Range { any, moderate, near };
 template <class T>
 class Isotropic {
 public:
-    static constexpr bool has_ranges = false, is_separable = false;
+    static constexpr bool has_ranges = false, is_separable = false, is_light = true;
 
     Isotropic(Step const&, double factor) : factor(narrowed<T>(factor)) {}
     template <Range>
@@ -35,7 +35,7 @@ template <class T, class Kernel>
 class Separable {
 public:
     static constexpr bool has_ranges = std::is_same_v<T, float> && requires { Kernel::near; };
-    static constexpr bool is_separable = true;
+    static constexpr bool is_separable = true, is_light = requires { Kernel::light; };
 
     Separable(Step const& step, double) : kernel(kernel_of(step)) {
         constexpr double extreme = sizeof(T) == 4 ? 0x1p100 : 0x1p1000, part = sizeof(T) == 4 ? 0x1p60 : 0x1p600;

@@ -13,6 +13,7 @@
 
 #include "driver.hpp"
 #include "exchange.hpp"
+#include "inverse_root.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -156,6 +157,16 @@ NB_MODULE(_core, m) {
             return nb::make_tuple(stepped.norm, lengths);
         },
         "parts"_a, nb::kw_only(), "grad_scale"_a = 1.0, "threads"_a);
+
+    m.def(
+        "apply_sqrt",
+        [](std::uintptr_t z, std::uintptr_t u, std::size_t rows, std::size_t columns, std::vector<double> const& q,
+           int threads) {
+            nb::gil_scoped_release const released;
+            npgm::apply_sqrt(*npgm::instructions().tiles, reinterpret_cast<float const*>(z), reinterpret_cast<float*>(u),
+                             rows, columns, q, threads);
+        },
+        "z"_a, "u"_a, nb::kw_only(), "rows"_a, "columns"_a, "q"_a, "threads"_a);
 
     npgm::bind_steppers(m);
 }

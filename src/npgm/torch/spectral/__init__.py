@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from npgm._common import validate
-from npgm.kernels import registry
+from npgm.kernels import Kernel, registry
 from npgm.references import Reference, Spectral
 from npgm.torch.fused import is_direct
 from npgm.torch.norms import divisor, widest_dtype, working_dtype
-from npgm.torch.spectral import by_eigen, by_products
+from npgm.torch.spectral import by_eigen, by_inverses, by_products
 
 METHODS = ("auto", "eigen", "products")
 
@@ -39,7 +39,8 @@ def precondition(
         matrices: of shape (..., m, n) each, in any dtypes and on any devices; axes before the last two are a batch.
         method: ``"eigen"`` by the eigenvalues of the Gram matrix, for any kernel; ``"products"`` by matrix products
             alone, without waiting for a device, for the kernels sqrt, logx2 and artanh, with λ at least a thousandth of
-            the Frobenius norm; ``"auto"`` by products on accelerators for kernels that have them.
+            the Frobenius norm; ``"auto"`` by products on accelerators for kernels that have them, and on the CPU in
+            float32 for the kernel sqrt by inverses, with λ at least 1/30,000 of the Frobenius norm.
         dtype: in which the products are computed, such as ``torch.bfloat16``.
 
     Raises:
@@ -95,9 +96,21 @@ def _of_one_shape(phi: Spectral, y: Tensor, method: str, dtype: torch.dtype | No
     products = method == "products" or (method == "auto" and y.device.type != "cpu")
     if products and isinstance(phi.kernel, by_products.KERNELS):
         u = by_products.precondition(phi.kernel, z, q, dtype=dtype)
+    elif method == "auto" and by_inverses.takes(phi.kernel, z):
+        u = _by_inverses(phi.kernel, z, q)
     else:
         u = by_eigen.precondition(phi.kernel, z, q)
     return u if whole else torch.where(finite[:, None, None], u, torch.nan)
+
+
+def _by_inverses(kernel: Kernel, z: Tensor, q: Tensor) -> Tensor:
+    taken = by_inverses.keeps_to_limit(z, q)
+    if taken.all():
+        return by_inverses.precondition(z, q)
+    result = torch.empty_like(z)
+    result[taken] = by_inverses.precondition(z[taken], q[taken])
+    result[~taken] = by_eigen.precondition(kernel, z[~taken], q[~taken])
+    return result
 
 
 # The decisions of `by_eigen` depend on values, which no graph has: one node of it is all matrices.
