@@ -16,7 +16,7 @@ BIN = .venv/bin
 # further arguments of pytest, such as ARGS="--randomly-seed=1234 -n0", which repeats the order that a run has printed
 ARGS ?=
 
-.PHONY: reproduce test quick test-machines test-oldest lint docs figures bench wheel clean
+.PHONY: reproduce test tests quick test-machines test-oldest lint docs figures bench wheel clean
 
 reproduce: .venv/experiments
 	for name in $(EXPERIMENTS); do $(BIN)/npgm reproduce $$name --preset $(PRESET) || exit; done
@@ -25,7 +25,11 @@ reproduce: .venv/experiments
 EACH_CORE = -n auto --dist worksteal
 PYTEST = OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/python -m pytest $(EACH_CORE)
 
-test: .venv/dev lint
+# mypy keeps one core busy, so that the linters run beside the tests
+test: .venv/dev
+	@$(MAKE) --no-print-directory --jobs 2 lint tests
+
+tests: .venv/dev
 	$(PYTEST) $(ARGS)
 
 quick: .venv/dev

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import numpy as np
 import pytest
 
 import npgm
 
-om = pytest.importorskip("optimagic")
-pytestmark = pytest.mark.slow  # optimagic loads pandas and plotly
+pytestmark = [
+    pytest.mark.slow,  # optimagic loads pandas and plotly, and is imported by what calls it
+    pytest.mark.skipif(importlib.util.find_spec("optimagic") is None, reason="needs optimagic"),
+]
 
 START = np.array([-1.2, 1.0])
 
@@ -27,6 +31,8 @@ def pair(x):
 
 
 def auto(*args, **kwargs):
+    import optimagic as om
+
     from npgm.solvers.optimagic import Auto
 
     return om.minimize(*args, algorithm=Auto(**kwargs.pop("options", {})), **kwargs)
@@ -43,6 +49,8 @@ def test_a_run_is_that_of_minimize(derivatives):
 
 @pytest.mark.parametrize("bounds", [{"upper": [0.5, np.inf]}, {"lower": [-2.0, -2.0], "upper": [0.5, 0.2]}])
 def test_bounds_hold_and_those_at_infinity_are_none(bounds):
+    import optimagic as om
+
     given = om.Bounds(**{name: np.array(end) for name, end in bounds.items()})
     start = np.array([-1.2, 0.1])
     found = auto(fun, params=start, jac=jac, bounds=given, options={"convergence_gtol_abs": 1e-8})
@@ -67,10 +75,12 @@ def test_each_budget_ends_a_run(options, status):
 
 
 def test_trees_scaling_fixed_parameters_numerical_derivatives():
+    from optimagic import FixedConstraint
+
     found = auto(
         lambda p: (p["a"] - 1) ** 2 + 1e4 * (p["b"] - p["c"]) ** 2,
         params={"a": 5.0, "b": 3.0, "c": 2.0},
-        constraints=om.FixedConstraint(lambda p: p["c"]),
+        constraints=FixedConstraint(lambda p: p["c"]),
         scaling=True,
     )
     np.testing.assert_allclose([found.params[name] for name in "abc"], [1.0, 2.0, 2.0], atol=1e-4)
