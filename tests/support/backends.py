@@ -30,6 +30,10 @@ class Backend:
     def numpy(self, x: Any) -> np.ndarray:
         return np.asarray(x.detach() if self.name == "torch" else x)
 
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function; with JAX as one program, in place of one for each operation and shape."""
+        return jax.jit(function, static_argnames="axis") if self.name == "jax" else function
+
     def jacobian(self, function: Callable[[Any], Any], x: Any) -> np.ndarray:
         if self.name == "torch":
             return torch.autograd.functional.jacobian(function, x).numpy()
