@@ -1,7 +1,5 @@
 """Every path of every PyTorch optimizer follows the definition on the array API in float64."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np
@@ -10,11 +8,10 @@ import torch
 
 import npgm
 import npgm.torch
-from npgm import _native, references
+from npgm import references
 from npgm.torch import fused
+from tensors import FUSED, TWO, each_path
 
-TWO = ["isotropic-cosh", "separable-log"]
-"""Of each lift one, where what is tested is not the kernel."""
 STEPS = 12
 SHAPES = [(3, 4), (), (0, 2), (7,), (2, 3, 4, 4)]
 GROUPS = [  # of parameters 0, 1, 2 and 3, 4
@@ -24,9 +21,6 @@ GROUPS = [  # of parameters 0, 1, 2 and 3, 4
 NAMES = references.names("isotropic", "separable")
 LR_OF_A_TENSOR = {"lr": torch.tensor([0.05], dtype=torch.float64), "nonfinite": "skip"}
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
-
-FUSED = pytest.param({"fused": True}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
-each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
 
 
 def build(name, params, **options):
@@ -150,8 +144,7 @@ def test_trajectory_of_each_option_is_the_definition(name, path, options, same):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "dtype"),
-    [(name, torch.bfloat16) for name in NAMES] + [(name, torch.float16) for name in TWO],
+    ("name", "dtype"), [(name, torch.bfloat16) for name in NAMES] + [(name, torch.float16) for name in TWO]
 )
 @each_path
 def test_low_precision_is_float32_rounded_in_the_end(name, path, dtype):

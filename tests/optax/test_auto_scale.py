@@ -1,7 +1,5 @@
 """`scale="auto"`: λ by docs/auto-scale.md."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """What optax asks of an optimizer, of each of ours; one line of `OPTIMIZERS` adds another."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import jax

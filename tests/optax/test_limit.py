@@ -1,6 +1,4 @@
-"""`limit` of `npgm.optax`: it is that of `npgm.torch`, and stands before other transformations."""
-
-from __future__ import annotations
+"""`limit` of `npgm.optax` before other transformations."""
 
 import jax
 import jax.numpy as jnp
@@ -8,36 +6,8 @@ import numpy as np
 import optax
 import pytest
 
-import auto_scale
 import npgm.optax
 from npgm.optax import limit_by_running_norm
-
-SHAPES = [(3, 2), (4,), (), (0, 2)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", ["after", "before"])
-@pytest.mark.parametrize(
-    ("name", "scope"), [("isotropic-cosh", None), ("separable-log", None), ("separable-log", "global")]
-)
-def test_limit_is_that_of_torch(name, scope, order):
-    torch = pytest.importorskip("torch")
-    from npgm.torch import NPGM
-
-    options = {"momentum_order": order, "limit": 2.0, "scope": scope}
-    transformation = npgm.optax.npgm(0.1, 0.9, name, 0.1, **options)
-    xs = [jnp.ones(shape, jnp.float64) for shape in SHAPES]
-    params = [torch.ones(shape, dtype=torch.float64, requires_grad=True) for shape in SHAPES]
-    optimizer = NPGM(params, 0.1, 0.9, name, 0.1, **options)
-    state, update = transformation.init(xs), jax.jit(transformation.update)
-    for tensors in auto_scale.gradients(SHAPES, 10):
-        updates, state = update([jnp.asarray(t) for t in tensors], state, xs)
-        xs = optax.apply_updates(xs, updates)
-        for p, g in zip(params, tensors, strict=True):
-            p.grad = torch.as_tensor(g)
-        optimizer.step()
-        for x, p in zip(xs, params, strict=True):
-            np.testing.assert_allclose(x, p.detach().numpy(), rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])

@@ -1,7 +1,5 @@
 """``prox`` of `npgm.optax` against that of `npgm.torch`."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The optax transformations against the array-API definition and the PyTorch optimizer, and as optax wants them."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -153,36 +151,6 @@ def test_trajectory_equals_the_solver_and_the_torch_optimizer(name, momentum, we
     np.testing.assert_allclose(np.stack(params["rows"]), solver.x, rtol=1e-10, atol=1e-12)
     np.testing.assert_allclose(torch.stack(list(parameters)).detach().numpy(), solver.x, rtol=1e-10, atol=1e-12)
     assert (momentum is not None) == bool(jax.tree.leaves(state))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [
-    {"scale": "auto", "relative_scale": 0.3, "scale_decay": 0.0, "adjust": "rms", "momentum_order": "before"},
-    {"scale": 0.5, "adjust": "aspect", "nesterov": True, "momentum_order": "after"},
-    {"scale": "auto", "nesterov": True, "momentum_order": "before"},
-    {"scale": "auto", "relative_scale": 0.1, "scale_decay": 0.0, "adjust": "rms", "blocks": 2},
-    {"scale": 0.5, "adjust": "aspect", "blocks": 2},
-], ids=str)  # fmt: skip
-def test_spectral_options_are_those_of_torch(options):
-    rng = np.random.default_rng(0)
-    starts = [rng.standard_normal(shape) for shape in [(2, 3, 4), (4,), (7, 2)]]
-    params = [jnp.asarray(x) for x in starts]
-    # the last axis is the output's here and the first one there
-    parameters = [torch.nn.Parameter(torch.tensor(x).mT if x.ndim > 1 else torch.tensor(x)) for x in starts]
-    options = {"reference": "spectral-sqrt"} | options
-    optimizer = make(0.1, 0.9, **options)
-    peer = npgm.torch.NPGM(parameters, lr=0.1, momentum=0.9, matrix_form="stack", **options)
-    state = optimizer.init(params)
-    for _ in range(5):
-        gradients = [rng.standard_normal(x.shape) for x in starts]
-        updates, state = jax.jit(optimizer.update)([jnp.asarray(g) for g in gradients], state, params)
-        params = optax.apply_updates(params, updates)
-        for p, g in zip(parameters, gradients, strict=True):
-            p.grad = torch.tensor(g).mT if g.ndim > 1 else torch.tensor(g)
-        peer.step()
-    for x, p in zip(params[::2], parameters[::2], strict=True):
-        np.testing.assert_allclose(x, p.detach().mT.numpy(), rtol=1e-10, atol=1e-12)
-    np.testing.assert_allclose(params[1], parameters[1].detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
 def quadratic(optimizer, steps, dtype=jnp.float32):

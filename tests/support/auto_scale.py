@@ -39,19 +39,16 @@ def directions(
 
 
 def gradients(shapes: Sequence[tuple[int, ...]], steps: int) -> Iterator[list[np.ndarray]]:
-    """Yield tensors of sizes that grow and shrink: the first with an outlier, the second zero now and then, the third late.
-
-    The second has the shape (4,), the third ().
-    """
+    """Yield tensors of sizes that grow and shrink: the first with an outlier, the second zero now and then, the third late."""
     rng = np.random.default_rng(0)
     for t in range(steps):
         tensors = [10.0 ** rng.uniform(-2, 2) * rng.standard_normal(shape) for shape in shapes]
         if t == 4:
             tensors[0] = 1e9 * tensors[0]
         if t % 3 == 2:
-            tensors[1] = np.zeros(4)
+            tensors[1] = np.zeros(shapes[1])
         if t < 3:
-            tensors[2] = np.zeros(())
+            tensors[2] = np.zeros(shapes[2])
         yield tensors
 
 

@@ -12,14 +12,7 @@ from npgm.torch import fused as fused_path
 
 FUSED = [name for name in references.names() if fused_path.accepts(npgm.reference(name))]
 
-
-TWO = ["isotropic-cosh", "separable-log"]
-"""Of each lift one, where what is tested is not the kernel."""
-
-
 SHAPES = [(3, 4), (), (0, 2), (1000,), (2, 3, 4, 4), (30, 67)]
-
-
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-5}  # each path may be off by half of it
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from npgm import _native
 from npgm.torch import IHGD, NGD, SHGD, SNGD
 
 NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", SNGD: "separable-log"}
@@ -15,6 +17,11 @@ NAMED = {IHGD: "isotropic-cosh", SHGD: "separable-cosh", NGD: "isotropic-log", S
 
 TWO = ["isotropic-cosh", "separable-log"]
 """Of each lift one, where what is tested is not the kernel."""
+
+FUSED = pytest.param({"fused": True}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
+each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
+each_way = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, {}], ids=str)
+"""The same, with the path that is chosen by default: fused where φ has such a step."""
 
 
 def parameters(dtype=torch.float64):

@@ -1,10 +1,7 @@
 """`scale="auto"` on every path: λ by docs/auto-scale.md."""
 
-from __future__ import annotations
-
 import copy
 import functools
-import io
 
 import numpy as np
 import pytest
@@ -12,14 +9,10 @@ import torch
 
 import auto_scale
 import npgm
-from npgm import _native
 from npgm.torch import IHGD, NPGM, SNGD, SpectralGD
-from tensors import step
+from tensors import TWO, each_path, each_way, step, through_file
 
 SHAPES = [(3, 2), (4,), (), (0, 2), (2, 3, 2)]
-FUSED = pytest.param({"fused": True}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
-each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
-TWO = ["isotropic-cosh", "separable-log"]
 
 
 def gradients(steps=8):
@@ -101,36 +94,11 @@ def test_what_nesterov_looks_at_is_what_is_measured():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
-def test_is_what_optax_does(name):
-    jax = pytest.importorskip("jax")
-    optax = pytest.importorskip("optax")
-    import npgm.optax
-
-    shapes, rng = [(3, 2), (4,), (2, 5)], np.random.default_rng(1)
-    options = {"relative_scale": 0.5, "scale_decay": 0.9, "momentum_order": "before", "scale": "auto"}
-    transformation = npgm.optax.npgm(0.1, 0.9, name, 0.01, **options)
-    xs = [jax.numpy.asarray(rng.standard_normal(shape)) for shape in shapes]
-    params = [torch.tensor(np.asarray(x), requires_grad=True) for x in xs]
-    optimizer, state = NPGM(params, 0.1, 0.9, name, 0.01, **options), transformation.init(xs)
-    update = jax.jit(transformation.update)
-    for _ in range(10):
-        tensors = [10.0 ** rng.uniform(-3, 3) * rng.standard_normal(shape) for shape in shapes]
-        step(optimizer, params, tensors)
-        updates, state = update([jax.numpy.asarray(t) for t in tensors], state, xs)
-        xs = optax.apply_updates(xs, updates)
-    for p, x in zip(params, xs, strict=True):
-        np.testing.assert_allclose(p.detach().numpy(), x, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED, {"fused": None}], ids=str)
+@each_way
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-log", "spectral-sqrt"])
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("factor", [2.0**-20, 1e6])
 def test_a_multiple_of_the_loss_has_the_same_trajectory(name, order, factor, path):
-    if name.startswith("spectral") and "fused" in path and path["fused"]:
-        pytest.skip("there is no fused step of a spectral φ")
     for a, b in zip(trained(name, order, 1.0, **path), trained(name, order, factor, **path), strict=True):
         tolerance = 0.0 if np.log2(factor).is_integer() else 1e-5
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
@@ -228,12 +196,9 @@ def test_a_checkpoint_goes_on(name, how, dtype, path):
     if how == "deepcopy":
         other, copies = copy.deepcopy((optimizer, params))
     else:
-        file = io.BytesIO()
-        torch.save(optimizer.state_dict(), file)
-        file.seek(0)
         copies = [p.detach().clone().requires_grad_() for p in params]
         other = NPGM(copies, 1.0, 0.5, name, scale="auto")
-        other.load_state_dict(torch.load(file, weights_only=True))
+        other.load_state_dict(through_file(optimizer.state_dict()))
     for tensors in sequence[5:]:
         step(optimizer, params, tensors)
         step(other, copies, tensors)

@@ -1,7 +1,5 @@
 """Nothing of npgm is computed in the 16 bits of a caller's autocast; steps are tested in test_optimizer.py."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

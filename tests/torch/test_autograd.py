@@ -1,7 +1,5 @@
 """Autograd through the step."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

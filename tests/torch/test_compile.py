@@ -1,7 +1,5 @@
 """`torch.compile` of the step: the same numbers, one graph, and no recompilation when the learning rate changes."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest
@@ -11,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 from npgm.torch import IHGD, NPGM, SHGD, SpectralGD
 
 pytestmark = [
-    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated"),  # of torch's own import of inductor
+    pytest.mark.filterwarnings("ignore:.*torch.jit.script_method. is deprecated")  # of torch's own import of inductor
 ]
 slow = pytest.mark.slow
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")

@@ -1,7 +1,5 @@
 """What only a CUDA device can show; skipped without one."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

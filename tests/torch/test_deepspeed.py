@@ -1,7 +1,5 @@
 """DeepSpeed's ZeRO on 2 processes, where it is installed."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import subprocess

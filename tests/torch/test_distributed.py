@@ -1,7 +1,5 @@
 """Data, sharded and tensor parallel training on 2 and 4 processes ends where one process does."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The fused path against the loop over tensors, and what it refuses."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 import threading
@@ -10,12 +8,13 @@ import pytest
 import torch
 
 import npgm
-from fused_steps import FUSED, TOLERANCE, TWO, Calls, assert_close, parameters, set_gradients, trajectory
+from fused_steps import FUSED, TOLERANCE, Calls, assert_close, parameters, set_gradients, trajectory
 from npgm import _native
 from npgm.kernels import registry
 from npgm.torch import IHGD, NPGM, SHGD
 from npgm.torch.rule import Rule
 from steps import check_step_of_extreme_size
+from tensors import TWO
 
 if not _native.available():
     pytest.skip("npgm was built without its native module", allow_module_level=True)

@@ -1,7 +1,5 @@
 """The statements of docs/gradient-clipping.md."""
 
-from __future__ import annotations
-
 import functools
 import math
 
@@ -13,6 +11,7 @@ from torch.optim import lr_scheduler
 import npgm
 from npgm import references
 from npgm.torch import IHGD, NGD, NPGM, SHGD, SNGD
+from tensors import each_way
 
 LR, RADIUS = 0.1, 2.0
 
@@ -118,7 +117,7 @@ def test_scope_tensor_is_clipping_of_each_tensor():
         torch.testing.assert_close(-p.detach(), step(sgd, p.grad, clip_norm), rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, {"fused": None}], ids=str)
+@each_way
 @pytest.mark.parametrize(
     "decay", [{}, {"weight_decay": 0.1}, {"weight_decay": 0.1, "decoupled_weight_decay": True}], ids=str
 )

@@ -1,7 +1,5 @@
 """What a step reads on the host, copies from it, and launches."""
 
-from __future__ import annotations
-
 import itertools
 import sys
 from pathlib import Path

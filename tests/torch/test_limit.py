@@ -1,7 +1,5 @@
 """`limit` on every path, against a loop in NumPy written from docs/spikes.md."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,13 +7,10 @@ import pytest
 import torch
 
 import auto_scale
-from npgm import _native
 from npgm.torch import NPGM, SNGD, SpectralGD
-from tensors import NoSynchronisation, step, through_file
+from tensors import NoSynchronisation, each_way, step, through_file
 
 SHAPES = [(3, 2), (4,), (), (0, 2), (2, 3, 2)]
-FUSED = pytest.param({}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
-each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
 LIFTS = ["isotropic-cosh", "separable-log", "spectral-sqrt"]
 
 
@@ -41,7 +36,7 @@ def limited(gradients, vectors, limit):
 
 
 @pytest.mark.slow
-@each_path
+@each_way
 @pytest.mark.parametrize("options", [{}, {"momentum_order": "before", "scale": "auto"}], ids=str)
 @pytest.mark.parametrize("scope", ["global", "tensor"])
 @pytest.mark.parametrize("name", LIFTS)
@@ -61,7 +56,7 @@ def test_limit_is_the_definition(name, scope, options, path):
     torch.testing.assert_close(*outcomes, rtol=1e-11, atol=1e-12)
 
 
-@each_path
+@each_way
 @pytest.mark.parametrize("name", LIFTS)
 def test_one_spike_leaves_a_bounded_trace(name, path):
     """In float32, by a gradient whose square overflows, under a loss scale."""
@@ -77,7 +72,7 @@ def test_one_spike_leaves_a_bounded_trace(name, path):
     assert norm == pytest.approx(means[-1], rel=1e-5)
 
 
-@each_path
+@each_way
 def test_what_is_skipped_does_not_count(path):
     p = torch.zeros(3)
     optimizer = SNGD([p], 0.1, 0.9, limit=2.0, nonfinite="skip", **path)

@@ -1,7 +1,5 @@
 """The loss of a module, minimised in one line."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a `Monitor` hands to a logger."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

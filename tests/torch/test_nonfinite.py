@@ -1,7 +1,5 @@
 """NaN and infinity in gradients, and the policies for them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The norm of many tensors as one, without overflow; over shards it is tested in test_distributed.py."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

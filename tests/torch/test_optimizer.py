@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys
@@ -8,7 +6,7 @@ import pytest
 import torch
 
 from npgm.torch import IHGD, NGD, NPGM, SHGD
-from tensors import NAMED, NoSynchronisation, loss, parameters
+from tensors import NAMED, NoSynchronisation, each_way, loss, parameters
 
 
 @pytest.mark.parametrize("cls", NAMED)
@@ -64,7 +62,7 @@ def test_groups_without_gradients_or_parameters():
     assert (b == 1).all()
 
 
-@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@each_way
 def test_a_gradient_that_is_its_parameter_is_like_any_other(path):
     a, b = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=True)
     a.grad, b.grad = torch.ones(3), b.data
@@ -74,7 +72,7 @@ def test_a_gradient_that_is_its_parameter_is_like_any_other(path):
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh", "isotropic-root"])
-@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@each_way
 @pytest.mark.parametrize("nonfinite", ["propagate", "skip", "raise"])
 def test_the_default_device_of_the_caller_has_no_part_in_a_step(name, path, nonfinite):
     p = torch.ones(3, requires_grad=True)
@@ -87,7 +85,7 @@ def test_the_default_device_of_the_caller_has_no_part_in_a_step(name, path, nonf
 
 
 @pytest.mark.parametrize("name", ["isotropic-cosh", "separable-cosh"])
-@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@each_way
 def test_a_step_under_autocast_is_the_one_without(name, path):
     results = []
     for enabled in (False, True):
@@ -102,7 +100,7 @@ def test_a_step_under_autocast_is_the_one_without(name, path):
 
 
 @pytest.mark.parametrize("scope", ["global", "group", "tensor"])
-@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@each_way
 @pytest.mark.parametrize("order", ["after", "before"])
 def test_the_last_norm_is_that_of_clipping(scope, path, order):
     params = parameters()

@@ -1,7 +1,5 @@
 """Options at construction, in groups and between steps."""
 
-from __future__ import annotations
-
 import inspect
 
 import numpy as np

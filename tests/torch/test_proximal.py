@@ -1,7 +1,5 @@
 """The option ``prox`` against a NumPy loop, on every path."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

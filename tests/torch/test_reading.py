@@ -1,7 +1,5 @@
 """How the native module reads tensors, and what it leaves to torch."""
 
-from __future__ import annotations
-
 import copy
 import ctypes
 

@@ -1,7 +1,5 @@
 """What a step refuses, before anything has changed."""
 
-from __future__ import annotations
-
 import importlib
 from contextlib import nullcontext
 from functools import partial
@@ -10,7 +8,7 @@ import pytest
 import torch
 
 from npgm.torch import IHGD, SHGD
-from tensors import loss, parameters
+from tensors import each_way, loss, parameters
 
 
 def test_capture_without_capturable_is_refused(monkeypatch):
@@ -69,7 +67,7 @@ def wrong_states():
 
 
 @pytest.mark.parametrize("wrong", wrong_states(), ids=lambda f: f.__name__)
-@pytest.mark.parametrize("path", [{}, {"fused": False}, {"foreach": True}], ids=str)
+@each_way
 @pytest.mark.parametrize("apart", ["groups", "dtypes"])
 def test_what_is_wrong_is_found_before_anything_has_moved(wrong, path, apart):
     a = torch.ones(3, dtype=torch.float64 if apart == "dtypes" else torch.float32, requires_grad=True)
@@ -133,12 +131,6 @@ def test_a_step_of_parts_that_deepspeed_has_flattened_is_refused(module, refused
             scope["step"](make([p], lr=0.1))
         assert p.equal(torch.ones(3)) == refused
     scope["step"](SHGD([p], lr=0.1))
-
-
-def test_a_tensor_without_entries_has_none_in_common():
-    p = torch.empty(0, 2).as_strided((0, 2), (0, 0)).requires_grad_()
-    p.grad = torch.zeros_like(p)
-    IHGD([p], lr=0.1, momentum=0.9).step()
 
 
 def test_a_parameter_of_no_entries_may_have_any_strides():

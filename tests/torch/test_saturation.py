@@ -1,7 +1,5 @@
 """`NPGM.saturation` on every path, against a loop in NumPy."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,14 +7,11 @@ import pytest
 import torch
 
 import npgm
-from npgm import _native
 from npgm.torch import NGD, NPGM, SNGD
-from tensors import NoSynchronisation
+from tensors import NoSynchronisation, each_way
 
 SHAPES = [[(3, 4), (2, 2, 3)], [(5,), (), (0, 2)]]
 LIFTS = ["isotropic-log", "separable-log", "spectral-sqrt"]
-FUSED = pytest.param({}, marks=pytest.mark.skipif(not _native.available(), reason="no native module"))
-each_path = pytest.mark.parametrize("path", [{"foreach": False}, {"foreach": True}, FUSED], ids=str)
 
 
 def preconditioned(phi, tensors):
@@ -41,7 +36,7 @@ def assert_is(saturation, ys, us, scale, rtol):
     np.testing.assert_allclose(got, [1 - scale * u / y, y, u, scale], rtol=rtol, atol=rtol)
 
 
-@each_path
+@each_way
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("name", LIFTS)
@@ -73,7 +68,7 @@ def test_saturation_is_the_definition(name, order, dtype, path):
             assert_is(optimizer.saturation[k], ys[k], us, scale, rtol)
 
 
-@each_path
+@each_way
 @pytest.mark.parametrize("name", LIFTS)
 def test_saturation_of_a_scale_of_each_tensor(name, path):
     rng = np.random.default_rng(0)
@@ -135,7 +130,7 @@ def test_saturation_waits_for_nothing_where_the_step_does_not(name):
         ("isotropic-log", math.inf, math.nan),
     ],
 )
-@each_path
+@each_way
 def test_saturation_at_the_ends(name, y, value, path):
     p = torch.zeros(2)
     p.grad = torch.full((2,), y)
@@ -153,7 +148,7 @@ def test_a_map_without_a_linear_part(power, value):
     assert float(optimizer.saturation[0].value) == value
 
 
-@each_path
+@each_way
 @pytest.mark.parametrize("make", [NGD, SNGD])
 def test_what_was_skipped_or_has_no_gradient_is_not_saturated(make, path):
     p, q, r = (torch.ones(2) for _ in range(3))

@@ -1,7 +1,5 @@
 """Learning rate schedulers, averaged models, closures and hooks."""
 
-from __future__ import annotations
-
 import copy
 from functools import partial
 

@@ -3,10 +3,7 @@
 The database is internal to torch; these tests follow the names that its own test file gives to its checks.
 """
 
-from __future__ import annotations
-
 import copy
-import io
 from contextlib import nullcontext
 
 import pytest
@@ -16,6 +13,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 
 from npgm.proximal import Box
 from npgm.torch import IHGD, NPGM, SHGD
+from tensors import through_file
 
 database = pytest.importorskip("torch.testing._internal.common_optimizers", exc_type=ImportError)
 
@@ -72,13 +70,6 @@ def each(items, name="item"):
 
 def kwargs_of(item):
     return copy.deepcopy(item.kwargs)
-
-
-def through_file(state):
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    buffer.seek(0)
-    return torch.load(buffer, weights_only=True)
 
 
 def run(params, optimizer, steps=7, seed=0):

@@ -1,7 +1,5 @@
 """The optimizers run unchanged inside the training loops that people use."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

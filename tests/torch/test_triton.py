@@ -1,7 +1,5 @@
 """The steps in Triton: on a CUDA device where there is one, and by Triton's interpreter on the CPU elsewhere."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
