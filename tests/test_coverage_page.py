@@ -1,7 +1,5 @@
 """docs/coverage.md names every numbered statement of the paper, and nothing that is not there."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

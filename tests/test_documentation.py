@@ -1,7 +1,5 @@
 """The code of the README and of the pages runs, their commands exist, their links lead somewhere, and the site builds."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The recipes of docs/integrations.md that warn, or that need packages of their own; others run in test_documentation.py."""
 
-from __future__ import annotations
-
 import copy
 import subprocess
 import sys

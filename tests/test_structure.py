@@ -1,7 +1,5 @@
 """Which file of the package may import which."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import re

@@ -1,7 +1,5 @@
 """Derivatives of every reference function are what its own closed forms say, at points and for tangents of any size."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """The kernels that have a fused step, in C++ and in Triton: known by key, and entered in one file each."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import fields
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What every registered kernel must satisfy; a new kernel is tested by being registered."""
 
-from __future__ import annotations
-
 import functools
 
 import mpmath as mp
@@ -16,17 +14,7 @@ from npgm import kernels
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # a value beyond the largest number is infinite
 
 EACH = [cls() for cls in kernels.registry.values()]
-KERNELS = [
-    *EACH,
-    kernels.Power(1.5),
-    kernels.Power(2.0),
-    kernels.Power(3.0),
-    kernels.Power(2.2),
-    kernels.Huber(0.1),
-    kernels.Root(1.0),
-    kernels.Root(2.5),
-    kernels.Root(6.0),
-]
+KERNELS = [*EACH, *map(kernels.Power, (1.5, 2.0, 3.0, 2.2)), kernels.Huber(0.1), *map(kernels.Root, (1.0, 2.5, 6.0))]
 DUAL = ["conjugate", "precondition", "curvature", "stationarity", "rescaling"]
 PRIMAL = ["__call__", "gradient"]
 

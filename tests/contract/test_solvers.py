@@ -1,7 +1,5 @@
 """What every registered solver must satisfy; a new solver is tested by being registered."""
 
-from __future__ import annotations
-
 import warnings
 
 import jax.numpy as jnp

@@ -1,7 +1,5 @@
 """`npgm.jax.minimize` against `npgm.minimize`, and as JAX wants a function to be."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

@@ -1,7 +1,5 @@
 """Anisotropic proximal steps under JAX's transformations: one compiled loop, differentiated as an implicit function."""
 
-from __future__ import annotations
-
 import jax
 import jax.numpy as jnp
 import numpy as np

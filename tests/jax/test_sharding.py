@@ -1,7 +1,5 @@
 """Parameters that are sharded over a mesh with explicit axes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`npgm.keras` on each backend, which a process chooses when it imports Keras."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

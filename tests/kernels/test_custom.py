@@ -1,7 +1,5 @@
 """A kernel made from h and h', or from h*' alone, against the closed forms."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import jax

@@ -1,7 +1,5 @@
 """The family of `Root` where closed forms are known, and against the hypergeometric series where they are not."""
 
-from __future__ import annotations
-
 import mpmath as mp
 import numpy as np
 import pytest

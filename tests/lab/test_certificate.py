@@ -1,7 +1,5 @@
 """The figure of a certificate."""
 
-from __future__ import annotations
-
 import pytest
 
 import npgm

@@ -1,7 +1,5 @@
 """The playground of the site in a real browser: its formulas are the package's, and it shows them."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

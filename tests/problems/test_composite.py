@@ -1,7 +1,5 @@
 """The problems with a nonsmooth or constrained part: their gradients, and that defaults alone minimise them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.optimize import approx_fprime, minimize

@@ -1,7 +1,5 @@
 """The problems with known constants: derivatives, minima, and constants against a dense grid."""
 
-from __future__ import annotations
-
 import functools
 
 import numpy as np

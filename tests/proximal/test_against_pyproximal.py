@@ -1,7 +1,5 @@
 """The Euclidean proximal maps, which the quadratic kernel makes of the steps, against an established library."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Euclidean proximal points that are exact, against the conditions for them; and the helpers that all functions share."""
 
-from __future__ import annotations
-
 import math
 import pickle
 

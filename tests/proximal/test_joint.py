@@ -1,7 +1,5 @@
 """Functions of rows, spheres, and arrays that are one point."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

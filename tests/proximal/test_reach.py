@@ -1,7 +1,5 @@
 """Steps of a φ with a bounded domain are NaN exactly where no point of finite g lies in it."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

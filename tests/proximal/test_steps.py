@@ -1,7 +1,5 @@
 """The anisotropic proximal steps against their definition."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 

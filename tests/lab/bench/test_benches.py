@@ -1,7 +1,5 @@
 """Every benchmark of ``npgm bench`` runs, at a size that takes no time."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """How close runs come to the bounds: never above, and for each theorem once above 0.4."""
 
-from __future__ import annotations
-
 import npgm
 from npgm.lab.bench import bounds
 

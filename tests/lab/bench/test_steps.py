@@ -1,7 +1,5 @@
 """`npgm.lab.bench`: what is measured, that it is measured, and what is made of it; never how long it takes."""
 
-from __future__ import annotations
-
 import io
 import json
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """``npgm kernels`` and ``npgm certify``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -50,17 +48,7 @@ def test_certify_with_momentum_and_a_plot(tmp_path):
 @pytest.mark.parametrize("noise", [(), ("--stochastic", "--seeds", 4)])
 @pytest.mark.parametrize(("reference", "theorem"), [("separable-cosh", "A"), ("separable-log", "A'")])
 def test_certify_momentum_before_the_preconditioner(reference, theorem, noise):
-    arguments = (
-        "quadratic",
-        "--momentum",
-        0.9,
-        "--momentum-order",
-        "before",
-        "--reference",
-        reference,
-        "--maxiter",
-        40,
-    )
+    arguments = f"quadratic --momentum 0.9 --momentum-order before --reference {reference} --maxiter 40".split()
     printed = commands.npgm("certify", *arguments, *noise)
     assert f" Theorem {theorem} " in printed.split("•")[0]
     assert "violated" not in printed
@@ -134,26 +122,26 @@ def test_certify_says_that_no_theorem_applies():
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("nothing",),
-        ("quartic", "--reference", "isotropic-mix3"),
-        ("quartic", "--reference", "cosh"),
-        ("quartic", "--method", "adgd"),
-        ("quartic", "--method", "gd", "--reference", "isotropic-cosh"),
-        ("quartic", "--momentum", "1"),
-        ("quartic", "--lr", "-1"),
-        ("quartic", "--maxiter", "0"),
-        ("quartic", "--stochastic", "--momentum", "0.5"),
-        ("quartic", "--momentum", "0.5", "--momentum-order", "before"),
-        ("quadratic", "--momentum-order", "first"),
-        ("two-quadratics", "--stochastic", "--momentum", "0.5", "--momentum-order", "before"),
-        ("phase-retrieval", "--momentum", "0.5", "--momentum-order", "before"),
-        ("quadratic", "--reference", "isotropic-log", "--momentum-order", "before", "--maxiter", "0"),
-        ("quartic", "--stochastic", "--deviation", "-1"),
-        ("quadratic", "--stochastic", "--deviation", "1e300"),
+        "nothing",
+        "quartic --reference isotropic-mix3",
+        "quartic --reference cosh",
+        "quartic --method adgd",
+        "quartic --method gd --reference isotropic-cosh",
+        "quartic --momentum 1",
+        "quartic --lr -1",
+        "quartic --maxiter 0",
+        "quartic --stochastic --momentum 0.5",
+        "quartic --momentum 0.5 --momentum-order before",
+        "quadratic --momentum-order first",
+        "two-quadratics --stochastic --momentum 0.5 --momentum-order before",
+        "phase-retrieval --momentum 0.5 --momentum-order before",
+        "quadratic --reference isotropic-log --momentum-order before --maxiter 0",
+        "quartic --stochastic --deviation -1",
+        "quadratic --stochastic --deviation 1e300",
     ],
 )
 def test_bad_arguments_exit_with_2(arguments):
-    commands.npgm("certify", *arguments, status=2)
+    commands.npgm("certify", *arguments.split(), status=2)
 
 
 def test_the_library_call_reports_the_run():

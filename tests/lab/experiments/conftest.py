@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 
 if "OMP_NUM_THREADS" in os.environ:  # experiments, which would use every core, keep to the threads of the tests as well

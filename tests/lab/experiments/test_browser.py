@@ -1,7 +1,5 @@
 """The pages of the reports in a real browser."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

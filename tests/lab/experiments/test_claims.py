@@ -1,7 +1,5 @@
 """Verdicts on the paper's sentences, from summaries of runs."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -25,14 +23,8 @@ def frame(*rows):
 def runs(method, reached, **columns):
     """One run a seed, with the iterations to the tolerance and, in proportion, to larger ones."""
     return [
-        {
-            "method": method,
-            "seed": seed,
-            "reached": k,
-            "reached_10": k and k // 2,
-            "reached_100": k and k // 4,
-            **columns,
-        }
+        {"method": method, "seed": seed, "reached": k, "reached_10": k and k // 2, "reached_100": k and k // 4}
+        | columns
         for seed, k in enumerate(reached)
     ]
 

@@ -1,7 +1,5 @@
 """The contest: its problems, how its runs are counted and tuned, and its verdicts."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import sys

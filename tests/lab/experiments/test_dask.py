@@ -1,7 +1,5 @@
 """Runs on a real dask cluster: a scheduler and workers that are processes of this machine."""
 
-from __future__ import annotations
-
 import dataclasses
 import gc
 import importlib

@@ -1,7 +1,5 @@
 """Kernels, methods, problems and experiments of a user's own, in every process; the blocks of CONTRIBUTING are the user's."""
 
-from __future__ import annotations
-
 import re
 import sys
 from functools import partial

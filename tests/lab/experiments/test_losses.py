@@ -1,7 +1,5 @@
 """Claims on the loss at the end, and the range of stepsizes."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 
@@ -29,13 +27,8 @@ def small():
 def verdict(check, own, other, **options):
     claim = Claim("s", check, "a", "b", options=options)
     rows = [
-        {
-            "method": label,
-            "seed": seed,
-            "test_loss": value,
-            "validation_loss": value,
-            "diverged": not math.isfinite(value),
-        }
+        {"method": label, "seed": seed, "diverged": not math.isfinite(value)}
+        | dict.fromkeys(("test_loss", "validation_loss"), value)
         for label, values in (("a", own), ("b", other))
         for seed, value in enumerate(values)
     ]

@@ -1,7 +1,5 @@
 """The experiments on the order of momentum."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import scipy.stats

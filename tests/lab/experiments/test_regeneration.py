@@ -1,7 +1,5 @@
 """The numbers of a report come back from the commands that it names."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

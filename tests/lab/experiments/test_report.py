@@ -1,7 +1,5 @@
 """Reports of what was run in part or not at all, and the overview."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import polars as pl

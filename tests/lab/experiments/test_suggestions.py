@@ -1,7 +1,5 @@
 """What `npgm.torch.suggest` carries over, beside the best stepsizes of the grids whose tables are committed."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

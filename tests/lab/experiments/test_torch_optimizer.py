@@ -1,7 +1,5 @@
 """Optimizers of PyTorch on the problems of solvers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -16,10 +14,7 @@ PROBLEM = MatrixFactorization(np.random.default_rng(0).standard_normal((5, 4)), 
 
 @pytest.mark.parametrize(
     ("name", "arguments", "make"),
-    [
-        ("muon", {"weight_decay": 0.0}, torch.optim.Muon),
-        ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW),
-    ],
+    [("muon", {"weight_decay": 0.0}, torch.optim.Muon), ("adamw", {"weight_decay": 0.1}, torch.optim.AdamW)],
 )
 def test_each_run_is_that_of_the_optimizer(name, arguments, make):
     starts = np.stack([PROBLEM.start(seed) for seed in (0, 1)])

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import dataclasses
 import math
 import re
@@ -412,20 +410,9 @@ def valley():
     clip = MethodSpec("clip", "sgd", {"lr": 0.01, "clip": 0.001})
     fields = {f.name: getattr(mnist, f.name) for f in dataclasses.fields(mnist)}
     preset = ImagePreset(starts=[2], epochs=1, examples=10)
-    fields |= {
-        "methods": [npgm, clip, MethodSpec("plain", "sgd", {"lr": 1.0})],
-        "presets": {"smoke": preset},
-        "claims": [],
-    }
-    return Valley(
-        **{
-            **fields,
-            "settings": {},
-            "readings": {},
-            "options": {**mnist.options, "preprocessing": "unit"},
-            "tuning_seed": 7,
-        }
-    )
+    fields |= {"methods": [npgm, clip, MethodSpec("plain", "sgd", {"lr": 1.0})], "presets": {"smoke": preset}}
+    fields |= {"settings": {}, "readings": {}, "claims": [], "options": mnist.options | {"preprocessing": "unit"}}
+    return Valley(**fields | {"tuning_seed": 7})
 
 
 @pytest.mark.slow

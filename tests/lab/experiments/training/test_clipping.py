@@ -1,7 +1,5 @@
 """The published rules of clipping, by sequences of norms that are computed by hand, and in an optimizer."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """Training on two ranks ends where that of one process does."""
 
-from __future__ import annotations
-
 import signal
 import socket
 
@@ -28,7 +26,7 @@ def one_rank(monkeypatch):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    names = (
+    names = [
         "TORCHELASTIC_RUN_ID",
         "RANK",
         "LOCAL_RANK",
@@ -36,7 +34,7 @@ def one_rank(monkeypatch):
         "LOCAL_WORLD_SIZE",
         "MASTER_ADDR",
         "MASTER_PORT",
-    )
+    ]
     for name, value in zip(names, ("x", "0", "0", "1", "1", "127.0.0.1", port), strict=True):
         monkeypatch.setenv(name, value)
     yield
@@ -196,7 +194,9 @@ def test_resumed_ranks_end_where_uninterrupted_ones_do(tmp_path):
 
 @pytest.mark.slow
 def test_the_command_prints_and_writes_once(tmp_path):
-    options = [
+    arguments = [
+        "reproduce",
+        "mnist",
         "--preset",
         "smoke",
         "--methods",
@@ -206,9 +206,8 @@ def test_the_command_prints_and_writes_once(tmp_path):
         "--parallel",
         "fsdp",
         "--output",
-        str(tmp_path),
     ]
-    failed, errors = torchrun(tmp_path / "logs", data_parallel.command, "reproduce", "mnist", *options)
+    failed, errors = torchrun(tmp_path / "logs", data_parallel.command, *arguments, str(tmp_path))
     assert not failed, errors
     report = tmp_path / "mnist" / "smoke" / "report.md"
     assert "each on 2 ranks (FSDP)" in report.read_text()
