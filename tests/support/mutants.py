@@ -39,7 +39,7 @@ MUTANTS = [
     ("_native/maps.hpp", "if (second != T(1)) return Range::any;", "", "native/test_native.py"),
     ("_native/registers.hpp", "_mm512_adds_epu16", "_mm512_add_epi16", "native/test_native.py"),
     ("_native/loops.cpp", "move(move(i, stop, near), stop, any)", "move(i, stop, near)", "native/test_native.py"),
-    ("_native/loops.cpp", "madd(weight, u - mean, mean)", "madd(weight, u, mean)", "native/test_native.py"),
+    ("_native/loops.cpp", "next = madd(weight, value - mean, mean)", "next = madd(weight, value, mean)", "native/test_native.py"),
     ("_native/loops.cpp", "second.coupled_decay = 0.0;", "", "torch/test_fused.py"),
     ("_native/stepper.cpp", "lr[run].update(half_ratio(dx, dgradient), 0.5)", "lr[run].update(half_ratio(dx, dgradient), 1.0)", "solvers/test_native.py"),
     ("_native/stepper.cpp", "T(nu * clip(norm", "T(clip(norm", "solvers/test_native.py"),

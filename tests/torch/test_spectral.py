@@ -14,8 +14,9 @@ from torch.nn.utils import parametrizations
 
 import npgm
 import remez
+from npgm import _native
 from npgm.torch import NPGM, SpectralGD, matrices
-from npgm.torch.spectral import by_products, minimax, precondition
+from npgm.torch.spectral import by_inverses, by_products, minimax, precondition
 from pages import ROOT, blocks
 
 KERNELS = [npgm.Sqrt(), npgm.Cosh(), npgm.Log(), npgm.LogSquare(), npgm.Artanh(), npgm.Root(4.0)]
@@ -44,12 +45,46 @@ def error(got, phi, y):
 def test_eigenvalues_give_what_the_singular_values_do(kernel, shape, ratio):
     phi, y = npgm.Spectral(kernel, scale=1 / ratio), matrix(*shape)
     size = max(1.0, float(kernel.precondition(ratio)))
-    (double,), (single,) = precondition(phi, [y]), precondition(phi, [y.float()])
+    (double,), (single,) = (precondition(phi, [z], method="eigen") for z in (y, y.float()))
     assert (double.dtype, single.dtype) == (torch.float64, torch.float32)
     assert error(double, phi, y) <= 1e-12 * max(size, ratio / 100)
     assert error(single, phi, y.float()) <= (2e-6 + 4e-7 * ratio**2) * size
     if ratio > 3e4:  # then in float64
         assert error(single, phi, y.float()) <= (1e-6 + 1e-15 * ratio**2) * size
+
+
+@pytest.mark.skipif(not _native.available(), reason="needs the native module")
+@pytest.mark.parametrize("instructions", _native.core().instruction_sets() if _native.available() else [])
+@pytest.mark.parametrize("shape", [(1, 1), (5, 1), (20, 30), (70, 33), (129, 300)], ids=str)
+def test_inverses_give_what_the_singular_values_do(instructions, shape):
+    ratios = [0.0, 1e-3, 1.0, 30.0, 1e3, 1e4, 1e6]  # the last is beyond their limit
+    ys = torch.stack([ratio * matrix(*shape, condition) for ratio in ratios for condition in (1.0, 100.0, 1e6)])
+    assert by_inverses.takes(npgm.Sqrt(), ys.float())
+    _native.core().use_instruction_set(instructions)
+    try:
+        (got,) = precondition(npgm.Spectral(npgm.Sqrt()), [ys.float()])
+    finally:
+        _native.core().use_instruction_set(_native.core().instruction_sets()[0])
+    for y, u, ratio in zip(ys, got, np.repeat(ratios, 3), strict=True):
+        size = max(min(ratio, 1.0), 1e-30)
+        assert error(u, npgm.Spectral(npgm.Sqrt()), y.float()) <= (2e-6 + 5e-8 * min(ratio, 1e4)) * size
+
+
+@pytest.mark.skipif(not _native.available(), reason="needs the native module")
+def test_inverses_depend_on_neither_batch_nor_threads():
+    phi, ys = npgm.Spectral(npgm.Sqrt(), 0.01), torch.stack([matrix(300, 520, 10.0, seed) for seed in range(3)]).float()
+    before = torch.get_num_threads()
+    try:
+        made = []
+        for threads in (1, 2, 4):
+            torch.set_num_threads(threads)
+            made.append(precondition(phi, [ys])[0])
+            made.append(torch.stack(precondition(phi, list(ys))))
+            made.append(torch.stack([precondition(phi, [y])[0] for y in ys]))
+    finally:
+        torch.set_num_threads(before)
+    for other in made[1:]:
+        assert torch.equal(made[0], other)
 
 
 @pytest.mark.slow
@@ -60,7 +95,7 @@ def test_small_singular_values_are_not_lost_in_squares(kernel, ratio):
     flat = torch.randn(16, 60, dtype=torch.float64, generator=torch.Generator().manual_seed(0)) / 100
     graded = [matrix(60, 60, 1e3), matrix(60, 90, 1e8), matrix(60, 8, 10.0) @ matrix(8, 60, 10.0)]
     ys = [flat, *graded, torch.stack([matrix(60, 60, 1e4), matrix(60, 60, 2.0, seed=1)])]  # one of each for a batch
-    for y, u in zip(ys, precondition(phi, [y.float() for y in ys]), strict=True):
+    for y, u in zip(ys, precondition(phi, [y.float() for y in ys], method="eigen"), strict=True):
         want = torch.from_numpy(phi.precondition(y.float().double().numpy()))
         assert torch.linalg.matrix_norm(u.double() - want, 2).max() <= 1e-4 + 2e-7 * ratio
     for y, u in zip(ys, precondition(phi, ys), strict=True):
@@ -117,7 +152,7 @@ def test_no_matrix_is_too_much():
         if i % 4 == 1 and y.size:
             y = y[:1] if i % 8 == 1 else y[:, :1]
         ys.append(torch.from_numpy(y * 10.0 ** rng.choice([-30, -3, 0, 3, 30])).float())
-    for method in ("eigen", "products"):
+    for method in ("auto", "eigen", "products"):
         for y, u in zip(ys, precondition(phi, ys, method=method), strict=True):
             assert u.shape == y.shape
             assert u.isfinite().all()
