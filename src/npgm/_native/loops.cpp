@@ -19,9 +19,7 @@ constexpr std::size_t strip = 512;  // which stays in the first cache for a seco
 
 constexpr std::size_t long_strip = 4 * strip;  // over which squares are added up
 
-// The point, or 0 if nothing decays, as it may be infinite. Of a choice the compiler makes two loops, one without what decay
-// takes; a mask does without them where that is a single instruction.
-#if NPGM_FMA
+// A point that nothing decays may be infinite. Of a choice instead of a mask the compiler would make two loops.
 template <class T>
 NPGM_INLINE Bits<T> all_bits(bool kept) {
     return kept ? ~Bits<T>{0} : Bits<T>{0};
@@ -30,16 +28,6 @@ template <class T>
 NPGM_INLINE T masked(T point, Bits<T> kept) {
     return from_bits<T>(to_bits(point) & kept);
 }
-#else
-template <class T>
-NPGM_INLINE bool all_bits(bool kept) {
-    return kept;
-}
-template <class T>
-NPGM_INLINE T masked(T point, bool kept) {
-    return kept ? point : T(0);
-}
-#endif
 
 // P is the dtype of the parameter, G that of the gradient, M that of the momentum, void without. `range` is that of all
 // arguments of the preconditioner; a `plain` step neither decays nor changes the gradients. Every number that the loop
@@ -54,13 +42,22 @@ NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t
     Preconditioner const preconditioner(step, factor);
     T const gradient_factor = T(step.gradient_factor), decay = T(step.coupled_decay);
     T const weight = T(step.weight), shrink = T(step.shrink), lr = T(step.lr);
-    auto const decays = all_bits<T>(step.coupled_decay != 0);
+    // two loops where little else is computed, and what decay takes is more than one instruction
+    constexpr bool by_choice = Preconditioner::is_light && !tracks && !NPGM_FMA;
+    [[maybe_unused]] bool const chosen = step.coupled_decay != 0;
+    [[maybe_unused]] auto const decays = all_bits<T>(chosen);
+    auto const decayed = [&](T point) NPGM_INLINE_LAMBDA {
+        if constexpr (by_choice)
+            return chosen ? point : T(0);
+        else
+            return masked(point, decays);
+    };
     [[maybe_unused]] T given = 0, made = 0;
 #pragma omp simd reduction(+ : given, made)
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
-        T y = plain ? raw : madd(decay, masked(point, decays), gradient_factor * raw);
+        T y = plain ? raw : madd(decay, decayed(point), gradient_factor * raw);
         auto const averaged = [&](T value) NPGM_INLINE_LAMBDA {
             T const mean = load(momentum[i]), next = madd(weight, value - mean, mean);
             momentum[i] = store<Stored>(next);
