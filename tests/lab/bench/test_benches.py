@@ -24,7 +24,7 @@ TINY = {
     "lr-find": "--seeds 1 --steps 1 --exponents 0 1",
     "native-loops": "--seconds 0 --size 1000",
     "peers": "--rounds 2 --least 0.1",
-    "pinn": "--seeds 1 --evaluations 3",
+    "pinn": "--seeds 1 --starts 2 --evaluations 3",
     "quadratic": "--limit 200",
     "saturation": "--rounds 2 --seconds 0",
     "solver": "--rounds 2 --sizes 2",

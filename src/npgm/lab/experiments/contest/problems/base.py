@@ -1,4 +1,4 @@
-"""What a problem of the contest is, and the two ways in which its gradient is written."""
+"""What a problem of the contest is, and two ways in which its gradient is written."""
 
 from __future__ import annotations
 
@@ -8,17 +8,23 @@ from dataclasses import dataclass
 import numpy as np
 
 from npgm._common.array import Array, Floats
+from npgm.proximal import Box
 
 Function = Callable[[Floats], tuple[float, Floats]]
 
 
 @dataclass(frozen=True)
 class ContestProblem:
-    """A smooth function of NumPy's points with its gradient, and where to start."""
+    """A smooth function of NumPy's points with its gradient, where to start, and bounds, if there are any."""
 
     name: str
     fun: Function
     start: Floats
+    box: Box | None = None
+
+    def stationarity(self, x: Floats, grad: Floats) -> float:
+        """Return ‖∇f(x)‖, or with bounds ‖x - P(x - ∇f(x))‖, where P projects onto them."""
+        return float(np.linalg.norm(grad if self.box is None else x - self.box.prox(x - grad, 1.0)))
 
 
 def of_residuals(residuals: Callable[[Array], Array]) -> Function:
