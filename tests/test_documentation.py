@@ -85,11 +85,14 @@ def test_named_files_exist(page):
     assert not [name for name in named if not any(path.endswith(f"/{name}".rstrip("/")) for path in TREE)]
 
 
+OPTIONAL = ("npgm.keras", "npgm.solvers.benchopt", "npgm.solvers.optimagic")  # whose packages not every environment has
+
+
 @pytest.mark.slow
 @each_page
 def test_named_objects_exist(page):
     for name in re.findall(r"`(npgm(?:\.[A-Za-z_]\w*)+)", page.read_text(encoding="utf-8")):
-        if not name.startswith(("npgm.keras", "npgm.solvers.optimagic")):  # whose packages not every environment has
+        if not name.startswith(OPTIONAL):
             resolve(name)
 
 

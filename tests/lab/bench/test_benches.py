@@ -23,7 +23,7 @@ TINY = {
     "kernel-accuracy": "--every 40000003",
     "lr-find": "--seeds 1 --steps 1 --exponents 0 1",
     "native-loops": "--seconds 0 --size 1000",
-    "peers": "--rounds 2 --least 0.1",
+    "peers": "--rounds 2 --least 0.1 --limit 20",
     "pinn": "--seeds 1 --starts 2 --evaluations 3",
     "quadratic": "--limit 200",
     "saturation": "--rounds 2 --seconds 0",

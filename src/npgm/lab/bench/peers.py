@@ -1,9 +1,14 @@
-"""Processor time of minimize with an ℓ1 penalty, against scikit-learn's coordinate descent and pyproximal's FISTA.
+"""Minimize with a penalty, against scikit-learn's coordinate descent, pyproximal's methods and PANOC.
 
-The lasso and logistic regression without an intercept, on five tables that scikit-learn brings along, with standardised
+First the processor time with an ℓ1 penalty: the lasso and logistic regression without an intercept, on five tables that scikit-learn brings along, with standardised
 columns. The weight of the penalty is a tenth and a hundredth of the least one that makes all coefficients zero. Each
 method runs with ever tighter tolerances, or ever more iterations, until the dual gap is 1e-6 of the value at zero; the
 time is that of the first run that gets there, the least of several. FISTA knows the Lipschitz constant.
+
+Then, for completion with a nuclear norm, least squares with total variation and nonnegative factorisation, evaluations
+of f and ∇f until ‖x - prox(x - ∇f(x)/L)‖ is 1e-6 of the first at a point that is evaluated, and the processor time of
+a run up to there. All methods have the same proximal maps. Of ∇f's constant L, which the factorisation has not,
+PANOC and pyproximal's methods are told.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ from typer import Option
 
 import npgm
 from npgm._common.array import Floats
+from npgm.lab.bench import _composites
 from npgm.lab.bench._shared import Rounds
 
 GAP = 1e-6
@@ -134,12 +140,15 @@ METHODS = {"minimize": _ours, "scikit-learn": _scikit, "pyproximal": _fista}
 def run(
     rounds: Rounds = 5,
     least: Annotated[float, Option(min=1e-16, max=1.0, help="The tightest tolerance that is tried.")] = 1e-12,
+    limit: Annotated[int, Option(min=1, help="Evaluations after which a method has failed.")] = 10_000,
 ) -> None:
     """Print a line for each problem: the milliseconds of each method, and – where none of its runs got there."""
     print(f"{'':38}", *(f"{name:>13}" for name in METHODS), " milliseconds")
     for name, problem in _problems():
         times = (_seconds(problem, method, rounds, least) for method in METHODS.values())
         print(f"{name:38}", *(f"{'–' if t is None else format(1e3 * t, '.2f'):>13}" for t in times), flush=True)
+    print()
+    _composites.show(rounds, limit)
 
 
 def _problems() -> Iterator[tuple[str, Penalised]]:

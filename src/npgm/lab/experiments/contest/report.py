@@ -34,7 +34,7 @@ class ContestReport(KindReport):
         return Picture("profiles", CAPTION, profiles(self.experiment, self.results.summary))
 
     def sections(self) -> Iterator[Section]:
-        """Yield how the first method does against each other one, where it loses, the evaluations on each problem, and what tuning took."""
+        """Yield how the first method does against each other one and where it loses, all evaluations, and tuning."""
         experiment, summary = self.experiment, self.results.summary
         lost = (
             f"The problems on which {experiment.methods[0].label} takes more than {FACTOR:g} times the evaluations of "

@@ -77,7 +77,7 @@ def of_differences(residuals: Callable[[Floats], Floats], start: Floats) -> Func
 
 
 def _variables(residuals: Callable[[Floats], Floats], x: Floats) -> NDArray[np.bool_]:
-    """Return which residuals have which variables, of shape (n, number of residuals): those that NaN or a step reach."""
+    """Return which residuals have which variables, of shape (n, residuals): those that NaN or a step reaches."""
     at_x = np.asarray(residuals(x))
     has = np.zeros((x.size, at_x.size), dtype=np.bool_)
     with np.errstate(all="ignore"):
