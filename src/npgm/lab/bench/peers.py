@@ -1,14 +1,15 @@
 """Minimize with a penalty, against scikit-learn's coordinate descent, pyproximal's methods and PANOC.
 
-First the processor time with an ℓ1 penalty: the lasso and logistic regression without an intercept, on five tables that scikit-learn brings along, with standardised
-columns. The weight of the penalty is a tenth and a hundredth of the least one that makes all coefficients zero. Each
-method runs with ever tighter tolerances, or ever more iterations, until the dual gap is 1e-6 of the value at zero; the
-time is that of the first run that gets there, the least of several. FISTA knows the Lipschitz constant.
+First the processor time with an ℓ1 penalty: the lasso and logistic regression without an intercept, on five tables that
+scikit-learn brings along, with standardised columns. The weight of the penalty is a tenth and a hundredth of the least
+one that makes all coefficients zero. Each method runs with ever tighter tolerances, or ever more iterations, until the
+dual gap is 1e-6 of the value at zero; the time is that of the first run that gets there, the least of several. FISTA
+knows the Lipschitz constant.
 
 Then, for completion with a nuclear norm, least squares with total variation and nonnegative factorisation, evaluations
-of f and ∇f until ‖x - prox(x - ∇f(x)/L)‖ is 1e-6 of the first at a point that is evaluated, and the processor time of
-a run up to there. All methods have the same proximal maps. Of ∇f's constant L, which the factorisation has not,
-PANOC and pyproximal's methods are told.
+of f and ∇f until ‖x - prox(x - ∇f(x)/L)‖ is 1e-6 of the first at a point that is evaluated, and the processor time of a
+run up to there. All methods have the same proximal maps. Of ∇f's constant L, which the factorisation has not, PANOC and
+pyproximal's methods are told.
 """
 
 from __future__ import annotations
