@@ -66,5 +66,9 @@ class Dynamic(griffe.Extension):
         for name in ("ihgd", "shgd", "ngd", "sngd"):
             transformations.set_member(name, inspected[name])
         for documented in _objects(pkg):
+            decorators = documented.decorators if isinstance(documented, griffe.Function) else []
+            if "elementwise" in [str(decorator.value) for decorator in decorators]:  # which gives it the namespace
+                own = [parameter for parameter in documented.parameters if parameter.name != "xp"]
+                documented.parameters = griffe.Parameters(*own)
             if documented.docstring:
                 documented.docstring.value = _as_markdown(documented.docstring.value)
