@@ -185,12 +185,12 @@ def test_a_step_is_feasible_or_nan(lift, kernel):
     half = proximal.Scalar(lambda z: -np.log(z), lambda z: -1 / z, lower=0.0)
     seen = set()
     for g in (proximal.Ball(0.9), proximal.SpectralBall(0.9), proximal.Box(-0.3, 0.4), half):
-        for _ in range(20):
-            y = rng.standard_normal((3, 2))
-            try:
-                z = g.step(phi, y, 0.4)
-            except ValueError:
-                continue  # no step for this φ
+        ys = rng.standard_normal((20, 3, 2))
+        try:
+            zs = g.step(phi, ys, 0.4, axis=(1, 2))
+        except ValueError:
+            continue  # no step for this φ
+        for y, z in zip(ys, zs, strict=True):
             lost = np.isnan(z).any()
             seen.add(bool(lost))
             assert lost or np.isfinite(g(z))
