@@ -1,4 +1,4 @@
-"""Parameters, a loss and states for the tests of `npgm.torch`."""
+"""Parameters, paths, a loss and states for the tests of `npgm.torch`."""
 
 from __future__ import annotations
 
