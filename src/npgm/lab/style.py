@@ -54,6 +54,8 @@ _ALSO = {
     "iHGDm, before": "iHGDm", "iHGDm, after": "iHGD", "sHGDm, before": "sHGDm", "sHGDm, after": "sHGD",
     "NGDm, before": "NGDm", "NGDm, after": "iHGDm, auto",
     "NGDm, before, γ/2": "sHGDm", "NGDm, before, γ/4": "sHGD",
+    "sNGDm, before": "sNGDm", "sNGDm, after": "sNGDm, auto",
+    "spectral, before": "spectral", "spectral, after": "sqrt, after",
     "iHGDm, before, γ/2": "spectral", "iHGDm, before, γ/4": "sqrt, after",
     "without momentum": "AdGD-accel", "backtracking": "sqrt, 0.95", "BFGS": "CG", "spectral, limit": "sqrt, after",
     "SpectralGD": "spectral", "sNGDm before": "sHGD", "sNGDm before, limit": "npgm, lr auto",

@@ -9,7 +9,7 @@ from npgm.lab.experiments.solving import instances
 
 
 def test_the_family_has_its_name():
-    names = [f"momentum-order-{name}" for name in ("phase", "rnn", "skewed", "symmetric")]
+    names = [f"momentum-order-{name}" for name in ("gpt", "phase", "rnn", "skewed", "symmetric")]
     assert sorted(experiments.chosen("momentum-order")) == names
 
 
