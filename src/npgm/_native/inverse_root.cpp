@@ -93,12 +93,13 @@ public:
                 std::fill(out + here, out + tile.columns, T(0));
             }
     }
-    // Both factors, a matrix whose columns are factor times the given rows.
-    void pack_transposed(Tile<T> const& tile, std::size_t rows, std::size_t columns, float const* given, T factor) {
+    // Both factors, a matrix whose columns are factor times the beginnings of given rows.
+    void pack_transposed(Tile<T> const& tile, std::size_t rows, std::size_t columns, float const* given, std::size_t stride,
+                         T factor) {
         for (auto const& [panels, width] : {std::pair(left, tile.rows), std::pair(right, tile.columns)})
             for (std::size_t i = 0; i < padded(columns, width); ++i) {
                 T* const out = panels + i / width * width * rows + i % width;
-                for (std::size_t k = 0; k < rows; ++k) out[k * width] = i < columns ? factor * T(given[i * rows + k]) : T(0);
+                for (std::size_t k = 0; k < rows; ++k) out[k * width] = i < columns ? factor * T(given[i * stride + k]) : T(0);
             }
     }
 
@@ -106,15 +107,19 @@ public:
     void add(T factor, std::size_t depth, Matrix<T>& c, bool symmetric, [[maybe_unused]] int threads) const {
         std::size_t const width = c.tile->columns, height = c.tile->rows, count = (c.columns + width - 1) / width;
 #pragma omp parallel for schedule(dynamic) num_threads(threads) if (threads > 1)
-        for (std::size_t panel = 0; panel < count; ++panel)
+        for (std::size_t first = 0; first < count; first += group)
             for (std::size_t start = 0; start < depth; start += part)
-                for (std::size_t row = 0; row < c.rows && !(symmetric && row >= (panel + 1) * width); row += height)
-                    c.tile->add(c[row] + panel * width, c.stride, left + row * depth + start * height,
-                                right + panel * width * depth + start * width, std::min(part, depth - start), factor);
+                for (std::size_t row = 0; row < c.rows; row += height)
+                    for (std::size_t panel = first; panel < std::min(first + group, count); ++panel) {
+                        if (symmetric && row >= (panel + 1) * width) continue;
+                        c.tile->add(c[row] + panel * width, c.stride, left + row * depth + start * height,
+                                    right + panel * width * depth + start * width, std::min(part, depth - start), factor);
+                    }
     }
 
 private:
-    static constexpr std::size_t part = 256;  // rows of a panel that stay in the first cache
+    // Rows of a panel that stay in the first cache, and panels of so many rows that stay in the second one.
+    static constexpr std::size_t part = 256, group = 4;
 
     T *left, *right;
 };
@@ -231,43 +236,42 @@ public:
           coarse(tiles.of<float>()),
           n(n),
           columns(columns),
+          width(std::min(columns, std::size_t{512})),
           threads(threads),
-          arena(2 * room(columns, n) + 2 * room(n, columns) + 2 * room(n, n) + Inversion<double>::memory(n) +
-                Inversion<float>::memory(n)),
-          first(arena.take(room(n, columns))),
+          arena(room(n, width) + 3 * room(n, n) + 2 * room(std::max(n, width), std::max(n, width)) +
+                Inversion<double>::memory(n) + Inversion<float>::memory(n)),
+          first(arena.take(room(n, width))),
           second(arena.take(room(n, n))),
           third(arena.take(room(n, n))),
-          left(arena.take(room(columns, n))),
-          right(arena.take(std::max(room(columns, n), room(n, columns)))),
+          fourth(arena.take(room(n, n))),
+          left(arena.take(room(std::max(n, width), n))),
+          right(arena.take(std::max(room(std::max(n, width), n), room(n, width)))),
           invert_fine(fine, n, arena),
           invert_coarse(coarse, n, arena) {}
 
     void apply(float const* z, float* u, double q) {
-        auto const y = [&](std::size_t i, std::size_t j) { return q * double(z[i * columns + j]); };
         Panels<double> wide_panels(left, right);
         Panels<float> panels(left, right);
 
         Matrix<double> wide(fine, n, n, second);
-        wide_panels.pack_transposed(fine, columns, n, z, q);
-        wide_panels.add(1.0, columns, wide, true, threads);
+        for (std::size_t start = 0; start < columns; start += width) {
+            std::size_t const here = std::min(width, columns - start);
+            wide_panels.pack_transposed(fine, here, n, z + start, columns, q);
+            wide_panels.add(1.0, here, wide, true, threads);
+        }
         double const norm = 1.0 + frobenius(wide);  // at least the largest eigenvalue of I + Y Yᵀ
         Matrix<float> gram(coarse, n, n, third), inverse(coarse, n, n, third + room(n, n) / 2);
         gram.set_symmetric(float(1.0 / norm), [&](std::size_t i, std::size_t j) { return float(wide[i][j] / norm); });
 
-        Halley step(1.0 / std::sqrt(norm));
+        Halley const wide_step(1.0 / std::sqrt(norm));
+        Halley step = wide_step;
         double const part = step.c / norm;
         wide.set_symmetric(1.0 + part, [&](std::size_t i, std::size_t j) { return part * wide[i][j]; });
         invert_fine(wide, threads);
-        Matrix<double> moved(fine, n, columns, first);  // P Y
-        for (std::size_t i = 0; i < n; ++i)
-            for (std::size_t j = 0; j < columns; ++j) moved[i][j] = step.first * y(i, j);
-        wide_panels.pack_left(wide);
-        wide_panels.pack_right(fine, n, columns, y);
-        wide_panels.add(step.second, n, moved, false, threads);
         for (std::size_t i = 0; i < n; ++i) std::copy(wide[i], wide[i] + n, inverse[i]);
         advance(panels, step, inverse, gram);
 
-        Matrix<float> root(coarse, n, n, second), next(coarse, n, n, second + room(n, n) / 2);  // the product of other P
+        Matrix<float> root(coarse, n, n, fourth), next(coarse, n, n, fourth + room(n, n) / 2);  // the product of other P
         for (bool is_first = true; step.low < close || is_first; is_first = false) {
             step = Halley(step.low);
             auto const c = float(step.c), a = float(step.first), b = float(step.second);
@@ -294,12 +298,22 @@ public:
         next.set_symmetric(0.0f, [&](std::size_t i, std::size_t j) { return root[i][j]; });
         multiply(panels, 1.0f, inverse, root, next, threads);
 
-        double const scale = centre / std::sqrt(norm);
-        panels.pack_left(next);
-        panels.pack_right(coarse, n, columns, [&](std::size_t i, std::size_t j) { return float(scale * moved[i][j]); });
-        Matrix<float> result(coarse, n, columns, first);
-        panels.add(1.0f, n, result, false, threads);
-        for (std::size_t i = 0; i < n; ++i) std::copy(result[i], result[i] + columns, u + i * columns);
+        double const scale = centre * q / std::sqrt(norm);
+        for (std::size_t start = 0; start < columns; start += width) {
+            std::size_t const here = std::min(width, columns - start);
+            auto const given = [&](std::size_t i, std::size_t j) { return double(z[i * columns + start + j]); };
+            Matrix<double> moved(fine, n, here, first);  // by the first P
+            for (std::size_t i = 0; i < n; ++i)
+                for (std::size_t j = 0; j < here; ++j) moved[i][j] = wide_step.first * given(i, j);
+            wide_panels.pack_left(wide);
+            wide_panels.pack_right(fine, n, here, given);
+            wide_panels.add(wide_step.second, n, moved, false, threads);
+            panels.pack_left(next);
+            panels.pack_right(coarse, n, here, [&](std::size_t i, std::size_t j) { return float(scale * moved[i][j]); });
+            Matrix<float> result(coarse, n, here, first);
+            panels.add(1.0f, n, result, false, threads);
+            for (std::size_t i = 0; i < n; ++i) std::copy(result[i], result[i] + here, u + i * columns + start);
+        }
     }
 
 private:
@@ -318,10 +332,11 @@ private:
 
     Tile<double> const& fine;
     Tile<float> const& coarse;
-    std::size_t n, columns;
+    // Of a wide matrix so many columns at a time, as memory grows with them.
+    std::size_t n, columns, width;
     int threads;
     Arena arena;
-    double *first, *second, *third, *left, *right;
+    double *first, *second, *third, *fourth, *left, *right;
     Inversion<double> invert_fine;
     Inversion<float> invert_coarse;
 };
