@@ -103,8 +103,8 @@ def test_an_interrupt_during_the_import_is_quiet(module):
 def test_an_interrupted_command_is_quiet():
     code = (
         "import os, signal, sys\n"
-        "import npgm.lab.cli\n"
-        "npgm.lab.cli.new_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
+        "from npgm.lab import theory_commands\n"
+        "theory_commands.new_table = lambda *_, **__: os.kill(os.getpid(), signal.SIGINT)\n"
         "sys.argv = ['npgm', 'kernels']\n"
         "from npgm.__main__ import main\n"
         "main()\n"

@@ -10,7 +10,7 @@ from rich.console import Console
 
 import commands
 from npgm import __version__
-from npgm.lab import cli
+from npgm.lab import cli, theory_commands
 from npgm.lab.data import registry
 
 
@@ -63,7 +63,8 @@ class FullDisk(io.RawIOBase):
 
 @pytest.mark.parametrize("command", ["--version", "kernels", "data list", "noise two-quadratics"])
 def test_a_full_disk_of_the_output_is_one_line(monkeypatch, capfd, command):
-    monkeypatch.setattr(cli, "console", Console())  # which keeps what it could not write
+    for module in (cli, theory_commands):
+        monkeypatch.setattr(module, "console", Console())  # which keeps what it could not write
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(FullDisk(), "utf-8", write_through=True))
     with pytest.raises(SystemExit) as ended:
