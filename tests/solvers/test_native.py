@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 import npgm
 from backends import without_native
-from npgm import _native
+from npgm import _native, proximal
 from npgm.solvers import Status, registry
 from npgm.solvers.method import build
 from npgm.solvers.methods.auto import method as auto
+from npgm.solvers.methods.auto import quasi_newton
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
 from npgm.solvers.native import stepper
 from npgm.solvers.objective import Objective
 
@@ -47,6 +49,15 @@ AUTO = [
     ("npgm", {"lr": "auto", "reference": "isotropic-cosh", "scale": 0.3, "momentum": 0.5}),
 ]
 CASES = [(key, options) for key, each in RULES.items() for options in each]
+ENTRYWISE = {
+    "l1": proximal.L1(2.0),
+    "weighted l1": proximal.L1(np.linspace(0.0, 5.0, 22)),
+    "elastic net": proximal.ElasticNet(1.0, np.linspace(0.0, 3.0, 22)),
+    "box": proximal.Box(-0.9, 0.7),
+    "bounds": proximal.Box(np.linspace(-2.0, 0.0, 22), np.repeat([0.5, np.inf], 11)),
+    "nonnegative": proximal.Nonnegative(),
+    "no bounds": proximal.Box(),
+}
 
 
 def fun(x):
@@ -88,22 +99,24 @@ def test_a_run_in_a_batch_is_that_alone_to_the_last_bit(key, options):
         np.testing.assert_array_equal(row, npgm.minimize(fun, start, **kwargs).x)
 
 
+def valley(x):
+    """Rosenbrock's function, but wider, of pairs of entries."""
+    assert np.isfinite(x).all()  # the solvers' points
+    a, b = 1.0 - x[..., 0::2], x[..., 1::2] - x[..., 0::2] ** 2
+    grad = np.stack([-2.0 * a - 40.0 * x[..., 0::2] * b, 20.0 * b], axis=-1)
+    return np.sum(a**2 + 10.0 * b**2, axis=-1), np.reshape(grad, x.shape)
+
+
 @pytest.mark.parametrize(("key", "options"), AUTO, ids=str)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_the_native_rule_makes_the_same_steps(key, options, dtype):
     """Over both modes of "auto", with steps that are rejected, until rounding drives the two apart."""
-
-    def fun(x):
-        a, b = 1.0 - x[..., 0::2], x[..., 1::2] - x[..., 0::2] ** 2
-        grad = np.stack([-2.0 * a - 40.0 * x[..., 0::2] * b, 20.0 * b], axis=-1)
-        return np.sum(a**2 + 10.0 * b**2, axis=-1), np.reshape(grad, x.shape)
-
     x0 = np.stack([np.tile([-1.2, 1.0], 11), np.tile([0.5, 3.0], 11)]).astype(dtype)
     kwargs = {"method": key, "maxiter": 60, "tol": 0.0, "batch": True, "history": True, **options}
     assert stepper(objective(x0, batch=True), build(key, options)) is not None
-    got = npgm.minimize(fun, x0, **kwargs)
+    got = npgm.minimize(valley, x0, **kwargs)
     with without_native():
-        want = npgm.minimize(fun, x0, **kwargs)
+        want = npgm.minimize(valley, x0, **kwargs)
     assert got.x.dtype == dtype
     steps = min(len(got.history["fun"]), len(want.history["fun"]), 20 if dtype is np.float64 else 12)
     np.testing.assert_array_equal(got.history["taken"][:steps], want.history["taken"][:steps])
@@ -112,6 +125,63 @@ def test_the_native_rule_makes_the_same_steps(key, options, dtype):
         np.testing.assert_allclose(got.history[name][:steps], want.history[name][:steps], rtol=tolerance)
     if key == "auto" and dtype is np.float64:
         assert not got.history["taken"][:-1].all()
+
+
+@pytest.mark.parametrize("name", ENTRYWISE)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_native_steps_for_f_plus_g_are_the_same(name, dtype):
+    """In all that the history has, until rounding drives the two apart."""
+    g = ENTRYWISE[name]
+    x0 = g.prox(np.stack([np.tile([-1.2, 1.0], 11), np.linspace(-3.0, 3.0, 22)]).astype(dtype), 1.0, (1,))
+    kwargs = {"prox": g, "maxiter": 60, "tol": 0.0, "batch": True, "history": True}
+    assert stepper(objective(x0, batch=True), build("proximal_lbfgs", {"prox": g})) is not None
+    got = npgm.minimize(valley, x0, **kwargs)
+    with without_native():
+        want = npgm.minimize(valley, x0, **kwargs)
+    assert got.x.dtype == got.jac.dtype == dtype
+    assert got.history.keys() == want.history.keys()
+    steps = min(len(got.history["fun"]), len(want.history["fun"]), 15 if dtype is np.float64 else 8)
+    np.testing.assert_array_equal(got.history["taken"][:steps], want.history["taken"][:steps])
+    tolerance = 1e-6 if dtype is np.float64 else 1e-2
+    for field in got.history.keys() - {"taken", "seconds"}:
+        ours, theirs = got.history[field][:steps], want.history[field][:steps]
+        # of a difference of values, rounding leaves as much as it does of them
+        rest = tolerance * np.abs(want.history["fun"][0]).max() * 1e-3 if field == "decrease" else 0.0
+        np.testing.assert_allclose(ours, theirs, rtol=tolerance, atol=rest, err_msg=field)
+
+
+@pytest.mark.parametrize("name", ["l1", "bounds"])
+def test_native_steps_forget_what_is_spoilt_alike(name, monkeypatch):
+    """With directions that are refused at a smaller angle to r."""
+    forgotten = []
+    forget = QuasiNewton.forget
+
+    def recorded(xp, where, state):
+        forgotten.append(np.asarray(where).sum())
+        return forget(xp, where, state)
+
+    monkeypatch.setattr(quasi_newton, "STRAIGHT", 0.9)
+    monkeypatch.setattr(QuasiNewton, "forget", staticmethod(recorded))
+    g = ENTRYWISE[name]
+    kwargs = {"prox": g, "maxiter": 30, "tol": 0.0, "history": True}
+    got = npgm.minimize(valley, g.prox(np.linspace(-3.0, 3.0, 22), 1.0), **kwargs)
+    with without_native():
+        want = npgm.minimize(valley, g.prox(np.linspace(-3.0, 3.0, 22), 1.0), **kwargs)
+    assert sum(forgotten) >= 3
+    for field in ("fun", "grad_norm", "lr"):
+        np.testing.assert_allclose(got.history[field][:20], want.history[field][:20], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ENTRYWISE)
+def test_a_run_for_f_plus_g_in_a_batch_is_that_alone(name):
+    g = ENTRYWISE[name]
+    x0 = g.prox(points(3, 22), 1.0, (1,))
+    batch = npgm.minimize(valley, x0, prox=g, tol=1e-8, batch=True)
+    for i, start in enumerate(x0):
+        alone = npgm.minimize(valley, start, prox=g, tol=1e-8)
+        np.testing.assert_array_equal(batch.x[i], alone.x)
+        np.testing.assert_array_equal(batch.jac[i], alone.jac)
+        assert (batch.nit[i], batch.fun[i], batch.message[i]) == (alone.nit, alone.fun, alone.message)
 
 
 def test_auto_makes_the_same_steps_in_both_modes(monkeypatch):
@@ -144,12 +214,13 @@ def test_auto_makes_the_same_steps_in_both_modes(monkeypatch):
 
 def test_every_solver_of_the_package_is_native():
     own = {key: cls for key, cls in registry.items() if cls.__module__.startswith("npgm.")}
-    composite = {key for key, cls in own.items() if not cls.smooth}
-    assert {*RULES, "auto", "nesterov", *composite} == set(own)  # the steps of the first two are compared above
-    for key in ("nesterov", *composite):
+    assert {*RULES, "auto", "proximal_lbfgs", "nesterov", "proximal"} == set(own)  # but the last two
+    for key in ("nesterov", "proximal"):
         del own[key]
     for key, cls in own.items():
-        method = build(key, {"lr": 0.1} if cls.options()["lr"] is ... else {})
+        options = cls.options()
+        needed = {"lr": 0.1, "prox": proximal.L1()}
+        method = build(key, {name: needed[name] for name in needed if options.get(name) is ...})
         assert stepper(objective(np.ones(3)), method) is not None
 
 
@@ -163,6 +234,12 @@ def test_what_has_no_native_step_goes_the_general_way():
         def precondition(self, y):
             return y
 
+    class OtherL1(proximal.L1):
+        def prox(self, y, t, axis=None):
+            return y
+
+    for g in (proximal.Simplex(), proximal.L2(), OtherL1()):
+        assert stepper(objective(np.ones(3)), build("proximal_lbfgs", {"prox": g})) is None
     gd = build("gd", {"lr": 0.1})
     own_kernel = build("npgm", {"lr": 0.1, "reference": npgm.Isotropic(Cosh())})
     assert stepper(objective(np.ones(3)), Other(0.1)) is None
@@ -324,26 +401,32 @@ def test_a_divergence_takes_back_one_run_alone():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "options"), [(key, each[-1]) for key, each in RULES.items()], ids=str)
+@pytest.mark.parametrize(
+    ("key", "options"),
+    [(key, {"lr": 0.1, **each[-1]}) for key, each in RULES.items()]
+    + [("proximal_lbfgs", {"prox": proximal.L1(0.5)}), ("proximal_lbfgs", {"prox": proximal.Box(0.5, 2.0)})],
+    ids=str,
+)
 def test_no_memory_of_the_size_of_x_is_allocated_after_a_step(key, options):
     n = 200_000
     gradient = np.empty(n)
-    curvature = np.linspace(1.0, 2.0, n)
+    curvature, slope = np.linspace(1.0, 2.0, n), np.linspace(-3.0, 3.0, n)
     peaks = []
 
     def watched(x):
         np.multiply(curvature, x, out=gradient)
+        np.add(gradient, slope, out=gradient)
         peaks.append(tracemalloc.get_traced_memory())
         tracemalloc.reset_peak()
-        return 0.5 * float(gradient @ x), gradient
+        return 0.5 * float(gradient @ x + slope @ x), gradient
 
     tracemalloc.start()
     try:
-        npgm.minimize(watched, np.ones(n), method=key, lr=0.1, maxiter=6, tol=0.0, **options)
+        npgm.minimize(watched, np.ones(n), method=key, maxiter=6, tol=0.0, **options)
     finally:
         tracemalloc.stop()
     # what was held at most between two evaluations, above what was held at the first of them
-    growth = [peak - before for (before, _), (_, peak) in pairwise(peaks)]
+    growth = [peak - before for (before, _), (_, peak) in pairwise(peaks[1:])]
     assert len(growth) >= 4
     assert max(growth) < n * 8 / 10
 

@@ -68,6 +68,20 @@ def test_the_product_on_faces_is_the_inverse_of_a_submatrix(seed, n, pairs):
     np.testing.assert_allclose(everywhere, newton.product(np, r[None], state), rtol=1e-5, atol=1e-7)
 
 
+def test_what_is_left_of_a_memory_is_the_newest_pair():
+    rng = np.random.default_rng(0)
+    secants = [(s, np.arange(1.0, 6.0) * s) for s in rng.standard_normal((4, 5))]
+    newton, state, _ = learnt(secants[:3], 5, runs=2)
+    state = newton.forget(np, np.array([[True], [False]]), state)
+    r, free = rng.standard_normal((2, 5)), np.array([[True, True, False, True, True]] * 2)
+    _, alone, _ = learnt(secants[2:3], 5)
+    _, whole, _ = learnt(secants[:3], 5)
+    for want, row in ((alone, [0]), (whole, [1])):
+        np.testing.assert_allclose(newton.product(np, r, state)[row], newton.product(np, r[row], want))
+        got = newton.product_on_faces(np, r, free, state)[row]
+        np.testing.assert_allclose(got, newton.product_on_faces(np, r[row], free[row], want), atol=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_lasso_takes_few_evaluations(seed):
     fun, g = least_squares(seed), proximal.L1(6.0)

@@ -138,7 +138,8 @@ def dot(xp: Namespace, a: Array, b: Array, axis: int = -1) -> Array:
     if is_jax(a):
         return xp.sum(a * b, axis=axis, keepdims=True)
     with full_precision(a):  # no array of products is allocated
-        return xp.expand_dims(xp.vecdot(a, b, axis=axis), axis=axis)
+        products = xp.vecdot(a, b, axis=axis)
+    return products[..., None] if axis == -1 else xp.expand_dims(products, axis=axis)
 
 
 def full_precision(x: Array) -> AbstractContextManager[Any]:
@@ -163,13 +164,24 @@ def one_if_zero(xp: Namespace, q: Array) -> Array:
 def norm(xp: Namespace, y: Array, axis: Axis = None) -> Array:
     """Return the Euclidean norm of ``y`` over ``axis``, free of overflow, with the reduced axes kept."""
     squares = _sum_of_squares(xp, y, axis)
-    limits = xp.finfo(y.dtype)
-    # sums of squares between these lost no digit to underflow or overflow; a zero need not be one
-    lost = ~((squares > float(limits.smallest_normal) / float(limits.eps) ** 2) & (squares < xp.inf))
+    # a zero need not be one
+    lost = ~((squares > safe_squares(xp, y.dtype)) & (squares < xp.inf))
     if not holds_somewhere(xp, lost):
         return xp.sqrt(squares)
     _, m, q = scaled_norm(xp, y, axis)
     return xp.where(lost, m * q, xp.sqrt(xp.where(lost, xp.ones_like(squares), squares)))
+
+
+def safe_squares(xp: Namespace, dtype: Any) -> float:
+    """Return the number above which sums of squares that are finite lost no digit to underflow."""
+    least = _safe_squares.get(dtype)
+    if least is None:
+        limits = xp.finfo(dtype)
+        _safe_squares[dtype] = least = float(limits.smallest_normal) / float(limits.eps) ** 2
+    return least
+
+
+_safe_squares: dict[Any, float] = {}
 
 
 def row_norms(xp: Namespace, y: Array) -> Array:
@@ -179,6 +191,8 @@ def row_norms(xp: Namespace, y: Array) -> Array:
 
 def holds_somewhere(xp: Namespace, where: Array) -> bool:
     """Return whether ``where`` holds somewhere; True while JAX traces, when it is not known."""
+    if isinstance(where, np.ndarray):
+        return bool(where.any())
     try:
         return bool(xp.any(where))
     except TypeError:  # of which JAX's error of a tracer that is asked for its value is one

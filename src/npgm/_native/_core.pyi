@@ -232,22 +232,11 @@ def heavy_ball(
         ValueError: if ``dtype`` is neither float32 nor float64, or there is no such kernel.
     """
 
-class AutoOptions:
-    """The numbers of `npgm.solvers.methods.auto` and its parts, and of the stepsize rule "auto", by the same names."""
+class NewtonOptions:
+    """The numbers of quasi-Newton steps and of their lengths, by the names of `npgm.solvers.methods.auto`."""
 
-    momentum: float
-    safety: float
-    discount: float
-    decrease: float
-    calm: float
-    saturated: float
-    first: float
-    scale: float
-    relative_scale: float
-    quadratic: bool
-    newtons: bool
-    window: int
     memory: int
+    first: float
     curved: float
     straight: float
     armijo: float
@@ -257,6 +246,21 @@ class AutoOptions:
     shortest: float
     longest: float
     stretch: float
+
+class AutoOptions(NewtonOptions):
+    """Those of `npgm.solvers.methods.auto`, and of the stepsize rule "auto", by the same names."""
+
+    momentum: float
+    safety: float
+    discount: float
+    decrease: float
+    calm: float
+    saturated: float
+    scale: float
+    relative_scale: float
+    quadratic: bool
+    newtons: bool
+    window: int
     cosine: float
     least_degree: float
     largest_degree: float
@@ -269,6 +273,52 @@ class AutoOptions:
 
 def automatic(runs: int, size: int, dtype: str, options: AutoOptions) -> Stepper:
     """Return the stepper of "auto", or of its heavy ball alone."""
+
+class CompositeOptions(NewtonOptions):
+    """Those of `npgm.solvers.methods.proximal_lbfgs`, by the same names."""
+
+    decrease: float
+    trials: float
+    far: float
+    cosine: float
+    discount: float
+
+    def __init__(self) -> None: ...
+
+class CompositeStepper(Stepper):
+    """Steps for f + g. What is said above of gradients and values is of f."""
+
+    def total(self, x: int, gradient: int, f: int, moved: int, subgradient: int, value: int, norms: int) -> None:
+        """Write f + g at the last points, its subgradient and the norm of that, of the runs that ``moved``.
+
+        Args:
+            x: the points.
+            gradient, f: those of f there.
+            moved: which runs took the last step, as bools.
+            subgradient, value, norms: where the results go.
+        """
+
+    def write_decreases(self, to: int) -> None:
+        """Write what the last step takes at least off a bound of f + g, over γ."""
+
+def composite(
+    runs: int,
+    size: int,
+    dtype: str,
+    options: CompositeOptions,
+    *,
+    l1: int = 0,
+    l2: int = 0,
+    lower: int = 0,
+    upper: int = 0,
+) -> CompositeStepper:
+    """Return the stepper of "proximal_lbfgs", for g(z) = Σ τ|z| + μz²/2 between bounds.
+
+    Args:
+        l1: where τ of each entry is, in float64; 0 for none, as below. The numbers are copied.
+        l2: where μ is.
+        lower, upper: where the bounds are, both or none.
+    """
 
 def clipped(runs: int, size: int, dtype: str, *, lr: float, max_step: float, momentum: float, nu: float) -> Stepper: ...
 def adgd(runs: int, size: int, dtype: str, *, lr: float) -> Stepper: ...

@@ -76,12 +76,13 @@ struct Trial {
 };
 
 // A rule takes the step of one run, and returns its γ.
-template <class T, class Rule>
-class Steps final : public Stepper {
+template <class T, class Rule, class Base = Stepper>
+class Steps : public Base {
 public:
+    using Base::runs, Base::size;
+
     template <class... Options>
-    explicit Steps(Shape shape, Options const&... options)
-        : Stepper(shape.runs, shape.size), rule(shape, options...) {}
+    explicit Steps(Shape shape, Options const&... options) : Base(shape.runs, shape.size), rule(shape, options...) {}
 
     void step(Iterate const& at) override {
         for (std::size_t run = 0; run < runs; ++run) {
@@ -123,17 +124,29 @@ public:
         return finite ? smallest : std::numeric_limits<double>::quiet_NaN();
     }
 
-private:
+protected:
     Rule rule;
 };
 
-template <template <class> class Rule, class... Options>
-std::unique_ptr<Stepper> make(Shape shape, Options const&... options) {
+// The steps of a rule, for each type of numbers.
+template <template <class> class Rule>
+struct Ruled {
+    template <class T>
+    using Of = Steps<T, Rule<T>>;
+};
+
+template <class Base, template <class> class Of, class... Options>
+std::unique_ptr<Base> make_of(Shape shape, Options const&... options) {
     switch (shape.dtype) {
-        case Dtype::float32: return std::make_unique<Steps<float, Rule<float>>>(shape, options...);
-        case Dtype::float64: return std::make_unique<Steps<double, Rule<double>>>(shape, options...);
+        case Dtype::float32: return std::make_unique<Of<float>>(shape, options...);
+        case Dtype::float64: return std::make_unique<Of<double>>(shape, options...);
         default: throw std::invalid_argument("the solvers step in float32 and float64");
     }
+}
+
+template <template <class> class Rule, class... Options>
+std::unique_ptr<Stepper> make(Shape shape, Options const&... options) {
+    return make_of<Stepper, Ruled<Rule>::template Of>(shape, options...);
 }
 
 }  // namespace

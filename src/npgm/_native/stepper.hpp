@@ -61,19 +61,47 @@ std::unique_ptr<Stepper> clipped(Shape, double lr, double max_step, double momen
 std::unique_ptr<Stepper> adgd(Shape, double lr);
 std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
 
-// The numbers of npgm.solvers.methods.auto and its parts, and of the stepsize rule "auto", by the same names.
-struct AutoOptions {
-    double momentum = 0, safety = 0, discount = 0, decrease = 0, calm = 0, saturated = 0, first = 0;
+// The numbers of quasi-Newton steps and of their lengths, by the names of npgm.solvers.methods.auto.
+struct NewtonOptions {
+    std::size_t memory = 1;
+    double first = 0, curved = 0, straight = 0;
+    double armijo = 0, steep = 0, longer = 0, last = 0, shortest = 0, longest = 0, stretch = 0;
+};
+
+// Those of npgm.solvers.methods.auto, and of the stepsize rule "auto", by the same names.
+struct AutoOptions : NewtonOptions {
+    double momentum = 0, safety = 0, discount = 0, decrease = 0, calm = 0, saturated = 0;
     double scale = 0;  // λ, 0 for one of each run's own
     double relative_scale = 0;
     bool quadratic = false;  // φ = λ‖·‖²/2, else λ(cosh‖·‖ - 1)
     bool newtons = false;    // whether there are quasi-Newton steps, of which the following speak
-    std::size_t window = 1, memory = 1;
-    double curved = 0, straight = 0;
-    double armijo = 0, steep = 0, longer = 0, last = 0, shortest = 0, longest = 0, stretch = 0;
+    std::size_t window = 1;
     double cosine = 0, least_degree = 0, largest_degree = 0;
     double budget = 0, calmed = 0, sharper = 0, rejections = 0;
 };
 std::unique_ptr<Stepper> automatic(Shape, AutoOptions const&);
+
+// Those of npgm.solvers.methods.proximal_lbfgs, by the same names.
+struct CompositeOptions : NewtonOptions {
+    double decrease = 0, trials = 0, far = 0, cosine = 0, discount = 0;
+};
+
+// g(z) = Σ τ|z| + μz²/2 between bounds: of each entry τ, μ and the bounds, null for none. They are copied.
+struct Entries {
+    double const *l1, *l2, *lower, *upper;
+};
+
+// Steps for f + g. What is said above of gradients and values is of f.
+class CompositeStepper : public Stepper {
+public:
+    using Stepper::Stepper;
+
+    // Write f + g, its subgradient and the norm of that, of the runs that `moved`.
+    virtual void total(std::uintptr_t x, std::uintptr_t gradient, double const* f, bool const* moved,
+                       std::uintptr_t subgradient, double* value, double* norms) = 0;
+    // Write what the last step takes at least off a bound of f + g, over γ.
+    virtual void write_decreases(double*) const = 0;
+};
+std::unique_ptr<CompositeStepper> composite(Shape, CompositeOptions const&, Entries);
 
 }  // namespace npgm

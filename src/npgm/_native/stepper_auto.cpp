@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "rows.hpp"
+#include "secants.hpp"
 
 namespace npgm {
 namespace {
@@ -22,137 +23,6 @@ public:
 
 private:
     std::vector<double> values;
-};
-
-// ⟨a, b⟩ in double precision, in a fixed order.
-template <class A, class B>
-double inner(std::size_t n, A const& a, B const& b) {
-    constexpr std::size_t lanes = 8;
-    double sums[lanes] = {};
-    std::size_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-#pragma omp simd
-        for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += double(a(i + lane)) * double(b(i + lane));
-    }
-    for (std::size_t lane = 0; i + lane < n; ++lane) sums[lane] += double(a(i + lane)) * double(b(i + lane));
-    double total = 0.0;
-    for (double sum : sums) total += sum;
-    return total;
-}
-
-double one_if_zero(double value) { return value == 0.0 ? 1.0 : value; }
-
-// npgm.solvers.trial
-struct Measured {
-    bool finite;
-    double step_norm, change_norm, product, slope, change;
-    double slack, lost;  // what rounding may have added to f, and what says nothing of it
-
-    double secant() const { return change_norm / one_if_zero(step_norm); }
-    bool convex(double cosine) const { return product > cosine * step_norm * change_norm; }
-    // npgm.solvers.methods.auto.growth
-    double bend() const { return 12.0 * (slope + 0.5 * product - change); }
-    double degree(double size) const { return 2.0 - bend() / product * (size / one_if_zero(step_norm)); }
-};
-
-// The length of quasi-Newton steps: npgm.solvers.methods.auto.line.
-class Line {
-public:
-    explicit Line(AutoOptions const& o) : o(o) {}
-    double rejections = 0.0;
-
-    void start(double length) {
-        reach = o.longer * length;
-        last = length;
-        stretch = 1.0;
-        rejections = 0.0;
-    }
-
-    double share(double length) const { return std::min(stretch, reach / one_if_zero(length)); }
-
-    bool accept(Measured const& trial, bool curved, double norm, double next_norm) {
-        double const end = trial.slope + trial.product;
-        bool const flat = std::abs(trial.change) < trial.lost;
-        bool const settled = next_norm < 1.5 * norm || std::abs(end) <= o.steep * std::abs(trial.slope);
-        bool const falls = trial.change <= o.armijo * trial.slope + trial.slack;
-        if (!trial.finite || !falls || (flat && !settled)) {
-            reach = (trial.finite ? shorter(trial, end) : o.shortest) * trial.step_norm;
-            rejections += 1.0;
-            return false;
-        }
-        last = std::max(trial.step_norm, o.last * last);
-        reach = o.longer * last;
-        stretch = curved || end >= o.steep * trial.slope ? 1.0 : o.stretch * stretch;
-        rejections = 0.0;
-        return true;
-    }
-
-private:
-    double shorter(Measured const& trial, double end) const {
-        double const middle = trial.slope + end - 3.0 * trial.change;
-        double const root = std::sqrt(middle * middle - trial.slope * end);
-        double const least = 1.0 - (end + root - middle) / (end - trial.slope + 2.0 * root);
-        return std::isfinite(least) ? std::clamp(least, o.shortest, o.longest) : o.longest;
-    }
-
-    AutoOptions const& o;
-    double reach = 0.0, last = 0.0, stretch = 1.0;
-};
-
-// The inverse BFGS matrix of the last secants: npgm.solvers.methods.auto.quasi_newton, by its two loops.
-template <class T>
-class QuasiNewton {
-public:
-    QuasiNewton(std::size_t size, std::size_t memory)
-        : size(size), memory(memory), s(size * memory), y(size * memory), inverse(memory), weight(memory) {}
-
-    double factor = 0.0;  // of the identity from which the matrix is built
-
-    // u = H g
-    void product(T const* gradient, T* u) {
-        std::copy(gradient, gradient + size, u);
-        for (std::size_t k = 0; k < count; ++k) {  // the newest first
-            std::size_t const i = place(k);
-            weight[i] = inverse[i] * dot(&s[i * size], u);
-            add(u, -weight[i], &y[i * size]);
-        }
-        T const scale = T(factor);
-#pragma omp simd
-        for (std::size_t j = 0; j < size; ++j) u[j] *= scale;
-        for (std::size_t k = count; k-- > 0;) {
-            std::size_t const i = place(k);
-            add(u, weight[i] - inverse[i] * dot(&y[i * size], u), &s[i * size]);
-        }
-    }
-
-    void learn(T const* step, Trial<T> const& at, Measured const& trial) {
-        newest = (newest + 1) % memory;
-        count = std::min(count + 1, memory);
-        T const unit = T(trial.step_norm);
-        T *const to_s = &s[newest * size], *const to_y = &y[newest * size];
-#pragma omp simd
-        for (std::size_t j = 0; j < size; ++j) {
-            to_s[j] = step[j] / unit;
-            to_y[j] = (at.next_gradient[j] - at.gradient[j]) / unit;
-        }
-        inverse[newest] = trial.step_norm * (trial.step_norm / trial.product);
-        factor = trial.product / trial.change_norm / trial.change_norm;
-    }
-
-private:
-    std::size_t place(std::size_t age) const { return (newest + memory - age) % memory; }
-    double dot(T const* a, T const* b) const {
-        return inner(size, [&](std::size_t j) { return a[j]; }, [&](std::size_t j) { return b[j]; });
-    }
-    void add(T* u, double c, T const* v) const {
-        T const by = T(c);
-#pragma omp simd
-        for (std::size_t j = 0; j < size; ++j) u[j] += by * v[j];
-    }
-
-    std::size_t size, memory, count = 0, newest = 0;
-    std::vector<T> s, y;
-    std::vector<double> inverse, weight;
 };
 
 // One run of npgm.solvers.methods.auto, or of a heavy ball with the stepsize rule "auto" alone.
@@ -174,7 +44,7 @@ public:
     }
 
     bool judge(Trial<T> const& at) {
-        Measured const trial = measured(at);
+        Measured const trial = measure(at);
         calmed = curvature < o.calm * sharpest;
         if (trial.finite) {
             curvature = std::max(trial.secant(), std::pow(o.discount, calmed ? 3.0 : 1.0) * curvature);
@@ -182,8 +52,10 @@ public:
         }
         bool const curved = trial.convex(o.curved);
         bool const taken =
-            newtons ? line.accept(trial, curved, at.norm, at.next_norm) : accept_ball(at, trial.finite, trial.slack);
-        if (o.newtons && taken && curved) newton.learn(step.data(), at, trial);
+            newtons ? line.passes(trial, at.norm, at.next_norm) : accept_ball(at, trial.finite, trial.slack);
+        if (newtons) line.follow(trial, taken, curved);
+        if (o.newtons && taken && curved)
+            newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial);
         if (taken) std::swap(step, last);
         if (o.newtons) change_mode(taken ? at.next_f : at.f, taken, trial);
         return taken;
@@ -232,19 +104,12 @@ private:
         return o.armijo / one_if_zero(o.decrease) * share * slope / one_if_zero(stationarity);
     }
 
-    Measured measured(Trial<T> const& at) const {
+    Measured measure(Trial<T> const& at) const {
         bool const finite = std::isfinite(at.next_f) && std::isfinite(at.next_norm);
-        auto const p = [&](std::size_t i) { return step[i]; };
-        auto const y = [&](std::size_t i) { return T(at.next_gradient[i] - at.gradient[i]); };
-        double const eps = double(std::numeric_limits<T>::epsilon());
-        return {finite,
-                norm<T>(size, p),
-                finite ? norm<T>(size, y) : 0.0,
-                finite ? inner(size, p, y) : 0.0,
-                o.newtons ? inner(size, p, [&](std::size_t i) { return at.gradient[i]; }) : 0.0,
-                at.next_f - at.f,
-                std::max(1e-12, 8.0 * eps) * std::abs(at.f),
-                std::max(1e-10, 64.0 * eps) * std::abs(at.f)};
+        Measured trial = measured(size, step.data(), at.gradient, at.next_gradient, finite);
+        if (o.newtons) trial.slope = dot(size, step.data(), at.gradient);
+        trial.template compare<T>(at.f, at.next_f);
+        return trial;
     }
 
     // npgm.solvers.stepsizes.edge_of_stability

@@ -80,6 +80,23 @@ void bind_steppers(nb::module_& m) {
             },
             "gradient"_a, "f"_a, "norms"_a);
 
+    nb::class_<CompositeStepper, Stepper>(m, "CompositeStepper")
+        .def(
+            "total",
+            [](CompositeStepper& stepper, std::uintptr_t x, std::uintptr_t gradient, std::uintptr_t f,
+               std::uintptr_t moved, std::uintptr_t subgradient, std::uintptr_t value, std::uintptr_t norms) {
+                Released const released(stepper);
+                stepper.total(x, gradient, reinterpret_cast<double const*>(f), reinterpret_cast<bool const*>(moved),
+                              subgradient, reinterpret_cast<double*>(value), reinterpret_cast<double*>(norms));
+            },
+            "x"_a, "gradient"_a, "f"_a, "moved"_a, "subgradient"_a, "value"_a, "norms"_a)
+        .def(
+            "write_decreases",
+            [](CompositeStepper const& stepper, std::uintptr_t to) {
+                stepper.write_decreases(reinterpret_cast<double*>(to));
+            },
+            "to"_a);
+
     m.def(
         "heavy_ball",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double momentum,
@@ -89,7 +106,19 @@ void bind_steppers(nb::module_& m) {
         },
         "runs"_a, "size"_a, "dtype"_a, nb::kw_only(), "lr"_a, "momentum"_a, "kernel"_a, "kernel_parameters"_a,
         "scale"_a, "isotropic"_a);
-    nb::class_<AutoOptions>(m, "AutoOptions")
+    nb::class_<NewtonOptions>(m, "NewtonOptions")
+        .def_rw("memory", &NewtonOptions::memory)
+        .def_rw("first", &NewtonOptions::first)
+        .def_rw("curved", &NewtonOptions::curved)
+        .def_rw("straight", &NewtonOptions::straight)
+        .def_rw("armijo", &NewtonOptions::armijo)
+        .def_rw("steep", &NewtonOptions::steep)
+        .def_rw("longer", &NewtonOptions::longer)
+        .def_rw("last", &NewtonOptions::last)
+        .def_rw("shortest", &NewtonOptions::shortest)
+        .def_rw("longest", &NewtonOptions::longest)
+        .def_rw("stretch", &NewtonOptions::stretch);
+    nb::class_<AutoOptions, NewtonOptions>(m, "AutoOptions")
         .def(nb::init<>())
         .def_rw("momentum", &AutoOptions::momentum)
         .def_rw("safety", &AutoOptions::safety)
@@ -97,22 +126,11 @@ void bind_steppers(nb::module_& m) {
         .def_rw("decrease", &AutoOptions::decrease)
         .def_rw("calm", &AutoOptions::calm)
         .def_rw("saturated", &AutoOptions::saturated)
-        .def_rw("first", &AutoOptions::first)
         .def_rw("scale", &AutoOptions::scale)
         .def_rw("relative_scale", &AutoOptions::relative_scale)
         .def_rw("quadratic", &AutoOptions::quadratic)
         .def_rw("newtons", &AutoOptions::newtons)
         .def_rw("window", &AutoOptions::window)
-        .def_rw("memory", &AutoOptions::memory)
-        .def_rw("curved", &AutoOptions::curved)
-        .def_rw("straight", &AutoOptions::straight)
-        .def_rw("armijo", &AutoOptions::armijo)
-        .def_rw("steep", &AutoOptions::steep)
-        .def_rw("longer", &AutoOptions::longer)
-        .def_rw("last", &AutoOptions::last)
-        .def_rw("shortest", &AutoOptions::shortest)
-        .def_rw("longest", &AutoOptions::longest)
-        .def_rw("stretch", &AutoOptions::stretch)
         .def_rw("cosine", &AutoOptions::cosine)
         .def_rw("least_degree", &AutoOptions::least_degree)
         .def_rw("largest_degree", &AutoOptions::largest_degree)
@@ -120,12 +138,29 @@ void bind_steppers(nb::module_& m) {
         .def_rw("calmed", &AutoOptions::calmed)
         .def_rw("sharper", &AutoOptions::sharper)
         .def_rw("rejections", &AutoOptions::rejections);
+    nb::class_<CompositeOptions, NewtonOptions>(m, "CompositeOptions")
+        .def(nb::init<>())
+        .def_rw("decrease", &CompositeOptions::decrease)
+        .def_rw("trials", &CompositeOptions::trials)
+        .def_rw("far", &CompositeOptions::far)
+        .def_rw("cosine", &CompositeOptions::cosine)
+        .def_rw("discount", &CompositeOptions::discount);
     m.def(
         "automatic",
         [](std::size_t runs, std::size_t size, std::string_view dtype, AutoOptions const& options) {
             return automatic(shape_of(runs, size, dtype), options);
         },
         "runs"_a, "size"_a, "dtype"_a, "options"_a);
+    m.def(
+        "composite",
+        [](std::size_t runs, std::size_t size, std::string_view dtype, CompositeOptions const& options,
+           std::uintptr_t l1, std::uintptr_t l2, std::uintptr_t lower, std::uintptr_t upper) {
+            auto const numbers = [](std::uintptr_t address) { return reinterpret_cast<double const*>(address); };
+            return composite(shape_of(runs, size, dtype), options,
+                             {numbers(l1), numbers(l2), numbers(lower), numbers(upper)});
+        },
+        "runs"_a, "size"_a, "dtype"_a, "options"_a, nb::kw_only(), "l1"_a = 0, "l2"_a = 0, "lower"_a = 0,
+        "upper"_a = 0);
     m.def(
         "clipped",
         [](std::size_t runs, std::size_t size, std::string_view dtype, double lr, double max_step, double momentum,

@@ -8,7 +8,7 @@ from typing import Protocol
 import array_api_compat
 import numpy as np
 
-from npgm._common.array import Array, Bools, Floats, Namespace, full_precision, norm, to_bools, to_host
+from npgm._common.array import Array, Bools, Floats, Namespace, full_precision, norm, safe_squares, to_bools, to_host
 from npgm.solvers.method import Method
 from npgm.solvers.objective import NotFiniteError, Objective
 from npgm.solvers.point import Point
@@ -99,9 +99,6 @@ class ArrayIterate:
 
     def __init__(self, objective: Objective, method: Method) -> None:
         self.objective, self.method, self.xp = objective, method, objective.xp
-        limits = self.xp.finfo(objective.x0.dtype)
-        # sums of squares between these lost no digit to underflow or overflow
-        self.safe_squares = float(limits.smallest_normal) / float(limits.eps) ** 2, float(limits.max)
         self._arrive(objective.x0)
         if math.isnan(self.least):
             raise NotFiniteError.at_start()
@@ -146,7 +143,7 @@ class ArrayIterate:
         self.f, self.grad = self.objective.at(x)
         with full_precision(self.grad):
             squares = to_host(self.xp.vecdot(self.grad, self.grad, axis=-1))
-        safe = ((squares > self.safe_squares[0]) & (squares < self.safe_squares[1])).all()
+        safe = ((squares > safe_squares(self.xp, self.grad.dtype)) & (squares < math.inf)).all()
         self.grad_norm = np.sqrt(squares) if safe else to_host(norm(self.xp, self.grad, axis=-1)[:, 0])
         self.least = math.nan if not_finite(self).any() else float(self.grad_norm.min())
 

@@ -16,11 +16,12 @@ from npgm._common.array import Array, Bools, Floats, to_host
 from npgm.proximal import as_box
 from npgm.references import Isotropic
 from npgm.solvers import native
-from npgm.solvers.composite import CompositeIterate
+from npgm.solvers.composite import ArrayComposite
+from npgm.solvers.composite_method import CompositeMethod
 from npgm.solvers.history import Recorder
 from npgm.solvers.iterate import ArrayIterate, Iterate, point, unbounded
 from npgm.solvers.method import Method, chosen
-from npgm.solvers.native import NativeIterate
+from npgm.solvers.native import NativeComposite, NativeIterate
 from npgm.solvers.objective import Callback, Objective, as_callback, scalars
 from npgm.solvers.progress import Probe, Progress
 
@@ -149,12 +150,13 @@ class _Loop:
         self.tol, self.stationarity_tol = tol, stationarity_tol
         self.start = time.perf_counter()
         stepper = native.stepper(objective, method)
-        self.iterate: Iterate = (
-            ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
-        )
-        self.phi = method.preconditioned(objective.xp, point(objective.xp, self.iterate))
-        if not method.smooth and isinstance(self.iterate, ArrayIterate):
-            self.iterate = CompositeIterate(self.iterate)
+        smooth = ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
+        self.phi = method.preconditioned(objective.xp, point(objective.xp, smooth))
+        self.iterate: Iterate = smooth
+        if isinstance(method, CompositeMethod):
+            self.iterate = (
+                NativeComposite(smooth, method) if isinstance(smooth, NativeIterate) else ArrayComposite(smooth)
+            )
         self.progress = Progress(objective, self.iterate)
         self.to_a_tolerance = tol > 0.0 or stationarity_tol > 0.0
         self.k = 0

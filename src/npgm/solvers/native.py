@@ -14,9 +14,13 @@ import numpy as np
 from npgm import _native
 from npgm._common.array import Array, Bools, Floats
 from npgm.kernels import Cosh, Quadratic
+from npgm.proximal import L1, Box, ElasticNet, Nonnegative, Proximable
 from npgm.references import Isotropic, Separable
+from npgm.solvers.composite import CompositeIterate
+from npgm.solvers.composite_method import CompositeMethod
 from npgm.solvers.iterate import not_finite, unbounded
 from npgm.solvers.method import Method
+from npgm.solvers.methods import proximal_lbfgs
 from npgm.solvers.methods.adgd import AdGD
 from npgm.solvers.methods.adgd_accel import AdGDAccel
 from npgm.solvers.methods.auto import Auto
@@ -25,6 +29,7 @@ from npgm.solvers.methods.clipped_gd import ClippedGD
 from npgm.solvers.methods.gd import GD
 from npgm.solvers.methods.gdm import GDM
 from npgm.solvers.methods.npgm import NPGM
+from npgm.solvers.methods.proximal_lbfgs import ProximalLBFGS
 from npgm.solvers.objective import NotFiniteError, Objective
 from npgm.solvers.preconditioned import RELATIVE_SCALE
 from npgm.solvers.stepsizes.edge_of_stability import CALM, FIRST, SATURATED, EdgeOfStability
@@ -34,11 +39,21 @@ _RULES: dict[type[Method], str] = {
     GDM: "heavy_ball",
     NPGM: "heavy_ball",
     Auto: "auto",
+    ProximalLBFGS: "composite",
     ClippedGD: "clipped",
     AdGD: "adgd",
     AdGDAccel: "adgd_accel",
 }
 """The native module's name for the step of a class. A subclass may take another one, so it is not meant."""
+
+_BOUNDS = {"lower": "lower", "upper": "upper"}
+_ENTRYWISE: dict[type[Proximable], dict[str, str]] = {
+    L1: {"l1": "weight"},
+    ElasticNet: {"l1": "l1", "l2": "l2"},
+    Box: _BOUNDS,
+    Nonnegative: _BOUNDS,
+}
+"""The native module's names for the numbers of a g, with the g's own."""
 
 
 class NativeIterate:
@@ -152,6 +167,27 @@ class NativeIterate:
         self.least = self.stepper.write_norms(place.grad_address, place.f_address, place.grad_norm_address)
 
 
+class NativeComposite(CompositeIterate):
+    """The `CompositeIterate` beside a `NativeIterate`; it allocates nothing of the size of a point either."""
+
+    smooth: NativeIterate
+
+    def __init__(self, smooth: NativeIterate, method: CompositeMethod) -> None:
+        super().__init__(smooth, method.value_at_start(smooth.objective.xp, smooth.x)[:, 0].astype(np.float64))
+        self.grad = np.full_like(smooth.x, math.nan)
+        self.addresses = tuple(array.ctypes.data for array in (self.grad, self.f, self.grad_norm))
+
+    @property
+    def decrease(self) -> Floats:
+        decrease = np.empty(self.f.size)
+        self.smooth.stepper.write_decreases(decrease.ctypes.data)
+        return decrease
+
+    def arrive(self, moved: Bools) -> None:
+        here = self.smooth.here
+        self.smooth.stepper.total(here.x_address, here.grad_address, here.f_address, moved.ctypes.data, *self.addresses)
+
+
 class _Place:
     """The arrays for one point of each run, in the shape that the user's function sees, and their addresses."""
 
@@ -191,19 +227,24 @@ def stepper(objective: Objective, method: Method) -> Any:
     if x0.dtype not in (np.float32, np.float64):
         return None
     arguments = objective.runs, x0.size // objective.runs, x0.dtype.name
+    if rule == "composite":
+        return _composite(method, objective, arguments)
     if rule == "auto" or not isinstance(method.lr, float):
         numbers = _auto_options(method, arguments[1])
-        if numbers is None:
-            return None
-        options = _native.core().AutoOptions()
-        for name, number in numbers.items():
-            setattr(options, name, number)
-        return _native.core().automatic(*arguments, options)
+        return None if numbers is None else _native.core().automatic(*arguments, _filled("AutoOptions", numbers))
     if rule == "heavy_ball":
         options = _heavy_ball_options(method)
     else:
         options = {name: getattr(method, name) for name in method.options()}
     return None if options is None else getattr(_native.core(), rule)(*arguments, **options)
+
+
+def _filled(kind: str, numbers: dict[str, Any]) -> Any:
+    """Return the native module's options of a kind with these numbers."""
+    options = getattr(_native.core(), kind)()
+    for name, number in numbers.items():
+        setattr(options, name, number)
+    return options
 
 
 def _heavy_ball_options(method: Any) -> dict[str, Any] | None:
@@ -246,3 +287,17 @@ def _auto_options(method: Any, n: int) -> dict[str, float] | None:
         "newtons": newtons,
     }
     return numbers | auto.numbers() | {"memory": method.newton.pairs(n)} if newtons else numbers
+
+
+def _composite(method: Any, objective: Objective, arguments: tuple[int, int, str]) -> Any:
+    """Return the stepper for f + g; None for a g that the native module does not have."""
+    names = _ENTRYWISE.get(type(method.prox))
+    if names is None:
+        return None
+    numbers = proximal_lbfgs.numbers() | {"memory": method.newton.pairs(arguments[1]), "first": FIRST}
+    entries = {
+        name: np.array(np.broadcast_to(getattr(method.prox, ours), objective.point_shape), np.float64, order="C")
+        for name, ours in names.items()
+    }
+    addresses = {name: array.ctypes.data for name, array in entries.items()}
+    return _native.core().composite(*arguments, _filled("CompositeOptions", numbers), **addresses)

@@ -41,6 +41,8 @@ class Trial:
     """‖y‖."""
     product: Array
     """⟨p, y⟩."""
+    slope: Array
+    """⟨∇f(here), p⟩."""
     finite: Array
     """Whether f and ∇f are finite at ``there``: boolean."""
 
@@ -49,16 +51,12 @@ class Trial:
         """Return the step with its lengths and products."""
         finite = xp.isfinite(there.f) & xp.isfinite(there.grad_norm)
         change = xp.where(finite, there.grad - here.grad, xp.zeros_like(step))
-        lengths = row_norms(xp, step), change, row_norms(xp, change), dot(xp, step, change)
+        lengths = row_norms(xp, step), change, row_norms(xp, change), dot(xp, step, change), dot(xp, here.grad, step)
         return cls(here, there, step, direction, stationarity, *lengths, finite)
 
     def curvature(self, xp: Namespace) -> Array:
         """Return the secant ℓ = ‖y‖/‖p‖."""
         return self.change_norm / one_if_zero(xp, self.step_norm)
-
-    def slope(self, xp: Namespace) -> Array:
-        """Return ⟨∇f(here), p⟩."""
-        return dot(xp, self.here.grad, self.step)
 
     def slack(self, xp: Namespace) -> Array:
         """Return what rounding may have added to f."""

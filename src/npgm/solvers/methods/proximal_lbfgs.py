@@ -7,12 +7,13 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from npgm._common import validate
-from npgm._common.array import Array, Namespace, dot, one_if_zero, row_norms, select
+from npgm._common.array import Array, Namespace, dot, holds_somewhere, one_if_zero, row_norms, select
 from npgm.solvers.composite_method import CompositeMethod
 from npgm.solvers.method import register
+from npgm.solvers.methods.auto import line, quasi_newton
 from npgm.solvers.methods.auto.line import Interpolation
 from npgm.solvers.methods.auto.line import State as LineState
-from npgm.solvers.methods.auto.quasi_newton import STRAIGHT, QuasiNewton
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
 from npgm.solvers.methods.auto.quasi_newton import State as QuasiNewtonState
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
@@ -74,6 +75,8 @@ class ProximalLBFGS(CompositeMethod):
     Where g is a box, the entries that z puts on a bound go there. H⁻¹ is the BFGS matrix of f, u = H∇f(x) in the other
     entries, and x⁺ is the projection of x - t u. From a start that is too large, as of a nonnegative factorisation, the
     first step does not touch the bounds: it goes straight towards the origin, which keeps the proportions of x.
+
+    Where rounding has spoilt H, so that u does not point along r, it is built anew from the last change.
 
     One value and one gradient an iteration. t follows by interpolation. After two rejections the next step is the step
     to z, with u = x - z, t = 1 and decreasing γ. A step is taken only if f + g falls by a tenth of Δ, the decrease of
@@ -141,8 +144,10 @@ class ProximalLBFGS(CompositeMethod):
         lr, y, z, r, decrease = state.forward
         u = self._direction(xp, here.grad, state)
         first = state.newton.curvatures[:, -1:] == 0.0
-        plain = ~(dot(xp, u, r) > STRAIGHT * row_norms(xp, u) * row_norms(xp, r))
-        plain = plain | first | (state.line.rejections >= TRIALS)
+        plain = first | (state.line.rejections >= TRIALS)
+        spoilt = ~(plain | (dot(xp, u, r) > quasi_newton.STRAIGHT * row_norms(xp, u) * row_norms(xp, r)))
+        newton = self.newton.forget(xp, spoilt, state.newton) if holds_somewhere(xp, spoilt) else state.newton
+        plain = plain | spoilt
         u = select(xp, plain, lr * r, u)
         t = xp.where(plain, xp.ones_like(lr), self.line.share(xp, u, state.line))
         if self.on_faces:
@@ -155,6 +160,7 @@ class ProximalLBFGS(CompositeMethod):
             lr=lr,
             decrease=decrease / lr,
             plain=plain,
+            newton=newton,
             length=t * row_norms(xp, u),
             step=x - here.x,
             next_g=self.value(xp, x),
@@ -163,18 +169,16 @@ class ProximalLBFGS(CompositeMethod):
 
     def judge(self, xp: Namespace, here: Point, there: Point, state: State) -> tuple[Array, State]:
         p, lr, least = state.step, state.lr, DECREASE * state.forward.decrease
-        # along the step, g is taken for its chord
-        chord = p * ((state.next_g - state.g) / one_if_zero(xp, row_norms(xp, p) ** 2))
         trial = Trial.of(
             xp,
-            Point(here.x, here.f + state.g, here.grad + chord, row_norms(xp, state.forward.residual)),
-            Point(
-                there.x, there.f + state.next_g, there.grad + chord, row_norms(xp, there.grad + state.next_subgradient)
-            ),
+            here._replace(f=here.f + state.g, grad_norm=row_norms(xp, state.forward.residual)),
+            there._replace(f=there.f + state.next_g, grad_norm=row_norms(xp, there.grad + state.next_subgradient)),
             p,
             p,
             state.decrease,
         )
+        # along the step, g is taken for its chord
+        trial = replace(trial, slope=trial.slope + (state.next_g - state.g))
         curved = self.newton.curved(trial)
         fallen = trial.finite & (trial.there.f <= trial.here.f - least + trial.slack(xp))
         taken = fallen & (state.plain | self.line.passes(xp, trial))
@@ -242,3 +246,16 @@ class ProximalLBFGS(CompositeMethod):
         """Return argmin g + ‖· - y‖²/(2γ) of each run."""
         points = self.points(xp, y)
         return self.rows(xp, self.prox.prox(points, self.each(xp, lr), self.axes), points)
+
+
+def numbers() -> dict[str, Any]:
+    """Return the numbers of the method and its parts by the names that the native module has for them."""
+    return {
+        **quasi_newton.numbers(),
+        **line.numbers(),
+        "decrease": DECREASE,
+        "trials": TRIALS,
+        "far": FAR,
+        "cosine": COSINE,
+        "discount": DISCOUNT,
+    }

@@ -13,7 +13,7 @@ between these."""
 def bend(xp: Namespace, trial: Trial) -> Array:
     """Return f'''·‖p‖³ along the step, by the error of the trapezoidal rule: 12 (½(slope + slope') - Δf)."""
     change = trial.there.f - trial.here.f
-    return 12.0 * (trial.slope(xp) + 0.5 * trial.product - change)
+    return 12.0 * (trial.slope + 0.5 * trial.product - change)
 
 
 def is_quartic(xp: Namespace, trial: Trial) -> Array:

@@ -56,8 +56,7 @@ class Interpolation:
 
     def passes(self, xp: Namespace, trial: Trial) -> Array:
         """Return where f falls enough."""
-        slope = trial.slope(xp)
-        end = slope + trial.product
+        slope, end = trial.slope, trial.slope + trial.product
         change = trial.there.f - trial.here.f
         taken = trial.finite & (change <= ARMIJO * slope + trial.slack(xp))
         # a change of f that is lost in rounding says nothing: the gradient decides
@@ -67,11 +66,10 @@ class Interpolation:
 
     def follow(self, xp: Namespace, trial: Trial, taken: Array, curved: Array, state: State) -> State:
         """Return the next state, where ``taken`` says which steps are."""
-        slope = trial.slope(xp)
-        end = slope + trial.product
+        slope, end = trial.slope, trial.slope + trial.product
         least = cubic_minimiser(xp, trial.there.f - trial.here.f, slope, end)
-        least = xp.clip(xp.where(xp.isfinite(least), least, LONGEST + 0.0 * least), SHORTEST, LONGEST)
-        shorter = xp.where(trial.finite, least, SHORTEST + 0.0 * slope) * trial.step_norm
+        least = xp.clip(xp.where(xp.isfinite(least), least, xp.full_like(least, LONGEST)), SHORTEST, LONGEST)
+        shorter = xp.where(trial.finite, least, xp.full_like(least, SHORTEST)) * trial.step_norm
         last = xp.where(taken, xp.maximum(trial.step_norm, LAST * state.last), state.last)
         one = xp.ones_like(last)
         stretch = xp.where(curved | (end >= STEEP * slope), one, STRETCH * state.stretch)
@@ -81,6 +79,19 @@ class Interpolation:
             xp.where(taken, stretch, state.stretch),
             xp.where(taken, 0.0 * one, state.rejections + 1.0),
         )
+
+
+def numbers() -> dict[str, float]:
+    """Return the numbers by the names that the native module has for them."""
+    return {
+        "armijo": ARMIJO,
+        "steep": STEEP,
+        "longer": LONGER,
+        "last": LAST,
+        "shortest": SHORTEST,
+        "longest": LONGEST,
+        "stretch": STRETCH,
+    }
 
 
 def cubic_minimiser(xp: Namespace, change: Array, slope: Array, end: Array) -> Array:

@@ -182,15 +182,8 @@ class Auto(Method):
 def numbers() -> dict[str, float]:
     """Return the numbers of the parts by the names that the native module has for them."""
     return {
-        "curved": quasi_newton.CURVED,
-        "straight": quasi_newton.STRAIGHT,
-        "armijo": line.ARMIJO,
-        "steep": line.STEEP,
-        "longer": line.LONGER,
-        "last": line.LAST,
-        "shortest": line.SHORTEST,
-        "longest": line.LONGEST,
-        "stretch": line.STRETCH,
+        **quasi_newton.numbers(),
+        **line.numbers(),
         "cosine": growth.COSINE,
         "least_degree": growth.DEGREES[0],
         "largest_degree": growth.DEGREES[1],

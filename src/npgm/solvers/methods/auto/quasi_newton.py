@@ -95,6 +95,13 @@ class QuasiNewton:
         return State(*(select(xp, block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
 
     @staticmethod
+    def forget(xp: Namespace, where: Array, state: State) -> State:
+        """Return the state with the newest pair alone in the runs where ``where`` holds."""
+        new = (xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state[:-1])
+        pairs = (xp.where(where[:, :, None] if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=False))
+        return State(*pairs, state.factor)
+
+    @staticmethod
     def product(xp: Namespace, grad: Array, state: State) -> Array:
         """Return H times a vector of each run, of shape (runs, n)."""
         along_y = _times(xp, state.inverse, _times(xp, state.s, grad))
@@ -126,6 +133,11 @@ class QuasiNewton:
         q, F = xp.where(free, grad, nothing), xp.where(free[:, None, :], W, nothing[:, None, :])
         weights = _solution(xp, M - xp.matmul(F, xp.matrix_transpose(F)), _times(xp, F, q))
         return state.factor * (q + _combination(xp, weights, F))
+
+
+def numbers() -> dict[str, float]:
+    """Return the numbers by the names that the native module has for them."""
+    return {"curved": CURVED, "straight": STRAIGHT}
 
 
 def _times(xp: Namespace, rows: Array, v: Array) -> Array:
