@@ -256,7 +256,7 @@ class _Loop:
         unended = np.isin(self.status, [Status.MAXITER, Status.MAXFUN, Status.MAXTIME])
         diverged, stuck = self.status == Status.DIVERGED, self.status == Status.STUCK
         resting = progress.resting(self.nit) & unended
-        cycling = resting & progress.moving()
+        cycling = resting & progress.moving() if resting.any() else resting
         in_vain = diverged | stuck | resting | (unended & (progress.nit == 0) & (self.nit > 0))
         calls_left = not (self.status == Status.MAXFUN).any()
         at_start = Probe(method, objective, objective.x0) if calls_left and in_vain.any() else None

@@ -97,9 +97,9 @@ class QuasiNewton:
     @staticmethod
     def forget(xp: Namespace, where: Array, state: State) -> State:
         """Return the state with the newest pair alone in the runs where ``where`` holds."""
-        new = (xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state[:-1])
-        pairs = (xp.where(where[:, :, None] if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=False))
-        return State(*pairs, state.factor)
+        new = (xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state)
+        block = where[:, :, None]
+        return State(*(xp.where(block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
 
     @staticmethod
     def product(xp: Namespace, grad: Array, state: State) -> Array:
