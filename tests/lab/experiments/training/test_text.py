@@ -145,13 +145,15 @@ def test_the_head_of_an_image_network_is_no_hidden_matrix():
     assert len(rest.param_groups[0]["params"]) == 4
 
 
-def test_layers_stack_so_many_matrices():
+def test_layers_have_options_of_their_own():
     network = LSTM(84, embedding=6, hidden=8)
-    arguments = {"lr": 0.01, "blocks": {"recurrence": 4}, "rest": {"method": "sgd"}}
+    multiple = {"input": 0.5}
+    arguments = {"lr": 0.01, "blocks": {"recurrence": 4}, "lr_multiple": multiple, "rest": {"method": "sgd"}}
     spectral, _ = optimizers.build("spectral", dict(network.named_parameters()), arguments)
     plain, gates = spectral.param_groups
     assert (plain["params"], plain["blocks"]) == ([network.input.weight], 1)
     assert (gates["params"], gates["blocks"]) == ([network.recurrence.weight], 4)
+    assert (plain["lr_multiple"], gates["lr_multiple"]) == (0.5, 1.0)
     with pytest.raises(ValueError, match="blocks must name layers of the network with matrices, which 'gates' is not"):
         optimizers.build("spectral", dict(network.named_parameters()), arguments | {"blocks": {"gates": 4}})
 

@@ -49,21 +49,21 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
     Args:
         name: a name of `registry`.
         parameters: by their names in the network.
-        arguments: what the optimizer takes, but ``blocks`` by the names of layers, and two of every optimizer.
-            ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole network, or a name
-            of `npgm.lab.experiments.training.clipping.RULES`. ``rest`` is the ``method`` and the arguments of a second
-            optimizer, for all parameters but the hidden matrices, to which the first one is left then; its ``lr`` is
-            that of the first by default.
+        arguments: what the optimizer takes, but ``blocks`` and ``lr_multiple`` by the names of layers, and two of every
+            optimizer. ``clip`` is the radius of `torch.nn.utils.clip_grad_norm_`, for the gradient of the whole
+            network, or a name of `npgm.lab.experiments.training.clipping.RULES`. ``rest`` is the ``method`` and the
+            arguments of a second optimizer, for all parameters but the hidden matrices, to which the first one is left
+            then; its ``lr`` is that of the first by default.
 
     Raises:
         TypeError, ValueError: if the name or an option is not accepted.
     """
     arguments = dict(arguments)
-    clip, rest, blocks = (arguments.pop(key, None) for key in ("clip", "rest", "blocks"))
+    clip, rest = (arguments.pop(key, None) for key in ("clip", "rest"))
+    of_layers: dict[str, Any] = {key: arguments.pop(key) for key in ("blocks", "lr_multiple") if key in arguments}
     entry = registry[validate.choice("method", name, registry)]
     own = {key: value for key, value in parameters.items() if rest is None or _is_hidden_matrix(key, value)}
-    groups = [{"params": list(own.values())}] if blocks is None else _by_blocks(own, blocks)
-    built = [entry.build(groups, **arguments)]
+    built = [entry.build(_groups(own, of_layers), **arguments)]
     if rest is not None:
         if not isinstance(rest, Mapping) or "method" not in rest:
             raise TypeError(f"rest must be a table with a method, not {rest!r}")
@@ -77,8 +77,8 @@ def build(name: str, parameters: Mapping[str, Tensor], arguments: Mapping[str, A
 
 def update(name: str, arguments: Mapping[str, Any]) -> str:
     """Return the step of an optimizer with some arguments as a formula; raises as `build` does, but for layers."""
-    layers = arguments.get("blocks", {})
-    build(name, {name: torch.zeros(number, 1) for name, number in {"matrix": 1, **layers}.items()}, arguments)
+    layers = {"matrix": 1, **dict.fromkeys(arguments.get("lr_multiple", {}), 1), **arguments.get("blocks", {})}
+    build(name, {name: torch.zeros(number, 1) for name, number in layers.items()}, arguments)
     formula = registry[name].update
     if arguments.get("momentum_order") == "before":
         formula = "m ← β m + (1−β) g; x ← x − γ ∇φ*(m)"
@@ -94,12 +94,15 @@ def _is_hidden_matrix(name: str, parameter: Tensor) -> bool:
     return parameter.ndim == 2 and name.partition(".")[0] not in IN_AND_OUT
 
 
-def _by_blocks(parameters: Mapping[str, Tensor], blocks: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the parameters in groups of one number of blocks, by the names of the layers that they are weights of."""
-    groups: dict[int, list[Tensor]] = {}
+def _groups(parameters: Mapping[str, Tensor], options: Mapping[str, Mapping[str, float]]) -> list[dict[str, Any]]:
+    """Return the parameters in groups of the same options, which are given by the names of layers."""
     layers = [name.removesuffix(".weight").rpartition(".")[-1] for name in parameters]
-    if unknown := blocks.keys() - set(layers):
-        raise ValueError(f"blocks must name layers of the network with matrices, which {min(unknown)!r} is not")
+    for option, values in options.items():
+        if unknown := values.keys() - set(layers):
+            raise ValueError(f"{option} must name layers of the network with matrices, which {min(unknown)!r} is not")
+    if not options:
+        return [{"params": list(parameters.values())}]
+    groups: dict[tuple[float, ...], list[Tensor]] = {}
     for layer, parameter in zip(layers, parameters.values(), strict=True):
-        groups.setdefault(blocks.get(layer, 1), []).append(parameter)
-    return [{"params": members, "blocks": number} for number, members in groups.items()]
+        groups.setdefault(tuple(values.get(layer, 1) for values in options.values()), []).append(parameter)
+    return [{"params": members, **dict(zip(options, values, strict=True))} for values, members in groups.items()]
