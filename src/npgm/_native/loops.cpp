@@ -46,18 +46,17 @@ NPGM_NOINLINE Squares walk(P* x, G const* gradient, void* momentum_, std::size_t
     constexpr bool by_choice = Preconditioner::is_light && !tracks && !NPGM_FMA;
     [[maybe_unused]] bool const chosen = step.coupled_decay != 0;
     [[maybe_unused]] auto const decays = all_bits<T>(chosen);
-    auto const decayed = [&](T point) NPGM_INLINE_LAMBDA {
-        if constexpr (by_choice)
-            return chosen ? point : T(0);
-        else
-            return masked(point, decays);
-    };
     [[maybe_unused]] T given = 0, made = 0;
 #pragma omp simd reduction(+ : given, made)
     for (std::size_t i = 0; i < n; ++i) {
         T const point = load(x[i]);
         T const raw = load(gradient[i]);
-        T y = plain ? raw : madd(decay, decayed(point), gradient_factor * raw);
+        T kept;
+        if constexpr (by_choice)
+            kept = chosen ? point : T(0);
+        else
+            kept = masked(point, decays);
+        T y = plain ? raw : madd(decay, kept, gradient_factor * raw);
         auto const averaged = [&](T value) NPGM_INLINE_LAMBDA {
             T const mean = load(momentum[i]), next = madd(weight, value - mean, mean);
             momentum[i] = store<Stored>(next);
