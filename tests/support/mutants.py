@@ -22,7 +22,7 @@ MUTANTS = [
     ("torch/paths/single.py", "y = -y", "pass", "contract/test_torch_optimizers.py"),
     ("torch/paths/single.py", "left = 1.0 - lr * rule.decoupled_decay", "left = 1.0 + lr * rule.decoupled_decay", "contract/test_torch_optimizers.py"),
     ("torch/batch.py", "value = 1.0 - self.options.momentum", "value = self.options.momentum", "contract/test_torch_optimizers.py"),
-    ("torch/options.py", "maximize=self.maximize,", "maximize=False,", "torch/test_fused.py"),
+    ("torch/options.py", "maximize=self.maximize,", "maximize=False,", "contract/test_torch_optimizers.py"),
     ("theory/bounds/deterministic.py", "coefficient = (beta if tight else 1.0) / (1.0 - beta)", "coefficient = beta / (1.0 - beta) ** 2", "theory/test_bounds.py"),
     ("_common/optimizers.py", "outlier * _mean", "1e30 * _mean", "optax/test_auto_scale.py"),
     ("_common/optimizers.py", "xp.hypot(decay**0.5 * rms", "xp.hypot(decay * rms", "optax/test_auto_scale.py"),
