@@ -35,7 +35,7 @@ def test_a_compiled_step_is_that_of_numpy(name):
 @pytest.mark.parametrize("name", CASES)
 def test_a_batch_of_steps_is_each_of_them(name):
     step, lrs = stepper(name), np.array([0.01, 0.5, 40.0])
-    got = jax.vmap(step, in_axes=(None, 0))(jnp.asarray(Y), jnp.asarray(lrs))
+    got = jax.jit(jax.vmap(step, in_axes=(None, 0)))(jnp.asarray(Y), jnp.asarray(lrs))
     np.testing.assert_allclose(got, np.stack([step(Y, lr) for lr in lrs]), rtol=1e-12, atol=1e-13)
 
 
