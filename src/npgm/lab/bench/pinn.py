@@ -178,18 +178,21 @@ def burgers() -> Loss:
 
 PROBLEMS = {"poisson": poisson, "convection": convection, "burgers": burgers}
 NAMES = list(PROBLEMS)
+METHOD_NAMES = list(METHODS)
 
 
 def run(
     problems: Annotated[list[str], Option(help=f"{', '.join(PROBLEMS)}; repeatable.")] = NAMES,
+    methods: Annotated[list[str], Option(help=f"{', '.join(METHODS)}; repeatable.")] = METHOD_NAMES,
     evaluations: Annotated[int, Option(min=1, help="Evaluations of the loss and its gradient.")] = 1500,
     seeds: Seeds = 3,
     starts: Annotated[int, Option(min=1, help="Starts of each seed: its own, and that perturbed.")] = 3,
 ) -> None:
     """Print a line for each problem and method."""
     chosen = {name: PROBLEMS[validate.choice("problem", name, PROBLEMS)] for name in problems}
+    compared = {name: METHODS[validate.choice("method", name, METHODS)] for name in methods}
     for title, problem in chosen.items():
-        for name, method in METHODS.items():
+        for name, method in compared.items():
             ends = [_least(method, _Run(problem, i, k, evaluations)) for i in range(seeds) for k in range(starts)]
             print(
                 f"{title:10}  {name:19}  {statistics.median(ends):.1e} [{min(ends):.1e}, {max(ends):.1e}]", flush=True
