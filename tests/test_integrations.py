@@ -54,7 +54,7 @@ def test_benchopt(tmp_path):
     pytest.importorskip("benchopt")
     import pandas as pd
 
-    recipe = recipe_with("benchopt")
+    recipe = recipe_with("from benchopt")
     parts = {"objective.py": OBJECTIVE, "datasets/scales.py": DATASET, "solvers/npgm.py": recipe}
     for name, code in parts.items():
         file = tmp_path / name
