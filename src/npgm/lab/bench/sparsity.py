@@ -1,21 +1,26 @@
 """Test accuracy at the sparsity that prox=L1(τ) reaches in training, beside pruning by magnitude after it.
 
-A perceptron is trained on MNIST by SHGD, with τ on its weights and none on its biases. Pruning sets the same number of
-the smallest weights of the network trained without τ to zero. Numbers are medians over the seeds.
+A network is trained by SHGD, with τ on its weights and none on its biases and normalisations. Pruning sets the same
+number of the smallest weights of the network trained without τ to zero. Numbers are medians over the seeds.
 """
 
 from __future__ import annotations
 
+import copy
 import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import torch
 from torch import nn
-from torch.utils.data import TensorDataset
 from typer import Option
 
-from npgm.lab.bench._digits import BATCH, Steps, digits, network
+from npgm._common import validate
+from npgm.lab.bench._digits import BATCH, IMAGES, Steps, network
 from npgm.lab.bench._shared import Seeds
+from npgm.lab.experiments.training.images import Images
+from npgm.lab.networks import resnet_cifar
 from npgm.lab.threads import with_threads
 from npgm.proximal import L1
 from npgm.torch import SHGD
@@ -23,21 +28,40 @@ from npgm.torch import SHGD
 WEIGHTS = (3e-5, 1e-4, 3e-4, 1e-3)
 
 
+@dataclass(frozen=True)
+class _Task:
+    """A data set, a network for it, and the numbers of SHGD."""
+
+    preprocessing: str
+    network: Callable[[], nn.Module]
+    lr: float
+    scale: float
+
+
+TASKS = {
+    "mnist": _Task("unit", lambda: nn.Sequential(nn.Flatten(), network()), lr=0.1, scale=0.01),
+    "cifar10": _Task("standardised", lambda: resnet_cifar(10, blocks=1, width=16), lr=0.7, scale=1.0),
+}
+
+
 def run(
-    seeds: Seeds = 3, steps: Steps = 2000, lr: Annotated[float, Option(min=0.0, help="Stepsize of SHGD.")] = 0.1
+    data: Annotated[str, Option(help="mnist, for a perceptron, or cifar10, for a small residual network.")] = "mnist",
+    seeds: Seeds = 3,
+    steps: Steps = 2000,
 ) -> None:
     """Print a line for each τ."""
-    data, test = digits(), digits("test")
+    task = TASKS[validate.choice("data", data, TASKS)]
+    images = Images(data, task.preprocessing, IMAGES)
     with with_threads(1):
-        dense = [_trained(data, seed, steps, lr, None) for seed in range(seeds)]
+        dense = [_trained(task, images, seed, steps, None) for seed in range(seeds)]
         print(
-            f"trained without τ: test accuracy {statistics.median(_accuracy(m, test) for m in dense):.4f}", flush=True
+            f"trained without τ: test accuracy {statistics.median(_accuracy(m, images) for m in dense):.4f}", flush=True
         )
         for weight in WEIGHTS:
-            sparse = [_trained(data, seed, steps, lr, L1(weight)) for seed in range(seeds)]
+            sparse = [_trained(task, images, seed, steps, L1(weight)) for seed in range(seeds)]
             shares = [_share_of_zeros(model) for model in sparse]
             pruned = [_pruned(model, share) for model, share in zip(dense, shares, strict=True)]
-            accuracies = (statistics.median(_accuracy(m, test) for m in models) for models in (sparse, pruned))
+            accuracies = (statistics.median(_accuracy(m, images) for m in models) for models in (sparse, pruned))
             print(
                 f"τ = {weight:<7g} zeros {statistics.median(shares):7.2%}   "
                 "test accuracy {:.4f}, by pruning {:.4f}".format(*accuracies),
@@ -45,24 +69,28 @@ def run(
             )
 
 
-def _trained(data: TensorDataset, seed: int, steps: int, lr: float, prox: L1 | None) -> nn.Sequential:
-    images, labels = data.tensors
+def _trained(task: _Task, images: Images, seed: int, steps: int, prox: L1 | None) -> nn.Module:
     torch.manual_seed(seed)
-    model = network()
-    biases = [p for p in model.parameters() if p.ndim == 1]
-    groups: list[dict[str, Any]] = [{"params": _weights(model), "prox": prox}, {"params": biases}]
-    optimizer = SHGD(groups, lr, momentum=0.9, scale=0.01)
+    model, generator = task.network(), torch.Generator().manual_seed(seed)
+    rest = [p for p in model.parameters() if p.ndim == 1]
+    groups: list[dict[str, Any]] = [{"params": _weights(model), "prox": prox}, {"params": rest}]
+    optimizer = SHGD(groups, task.lr, momentum=0.9, scale=task.scale)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, steps)
+    batches = images.number // BATCH
     for step in range(steps):
-        optimizer.param_groups[0]["lr"] = optimizer.param_groups[1]["lr"] = lr * (1.0 - step / steps)
-        batch = torch.randint(len(images), (BATCH,))
+        if step % batches == 0:
+            order = images.order([generator])
+        first = step % batches * BATCH
+        inputs, labels = images.batch(order, slice(first, first + BATCH))
         optimizer.zero_grad()
-        nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+        nn.functional.cross_entropy(model(inputs[0]), labels[0]).backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    return model
+        schedule.step()
+    return model.eval()
 
 
 def _weights(model: nn.Module) -> list[nn.Parameter]:
-    return [p for p in model.parameters() if p.ndim == 2]
+    return [p for p in model.parameters() if p.ndim > 1]
 
 
 def _share_of_zeros(model: nn.Module) -> float:
@@ -70,19 +98,21 @@ def _share_of_zeros(model: nn.Module) -> float:
     return sum(int((w == 0).sum()) for w in weights) / sum(w.numel() for w in weights)
 
 
-def _pruned(model: nn.Sequential, share: float) -> nn.Sequential:
+def _pruned(model: nn.Module, share: float) -> nn.Module:
     """Return a copy whose smallest weights, so many of all, are zero."""
-    copy = network()
-    copy.load_state_dict(model.state_dict())
-    sizes = torch.cat([w.detach().abs().flatten() for w in _weights(copy)]).sort().values
+    model = copy.deepcopy(model)
+    sizes = torch.cat([w.detach().abs().flatten() for w in _weights(model)]).sort().values
     least = sizes[min(round(share * len(sizes)), len(sizes) - 1)]
     with torch.no_grad():
-        for w in _weights(copy):
+        for w in _weights(model):
             w.mul_(w.abs() >= least)
-    return copy
+    return model
 
 
-def _accuracy(model: nn.Module, test: TensorDataset) -> float:
-    images, labels = test.tensors
+def _accuracy(model: nn.Module, images: Images) -> float:
+    right, total = 0, images.held_out["test"]
     with torch.no_grad():
-        return float((model(images).argmax(1) == labels).float().mean())
+        for first in range(0, total, 1000):
+            inputs, labels = images.held_out_batch("test", slice(first, first + 1000))
+            right += int((model(inputs).argmax(1) == labels).sum())
+    return right / total
