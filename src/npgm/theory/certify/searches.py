@@ -92,9 +92,7 @@ def auto(
 
     def nonmonotone() -> Bound:
         name = "Nonmonotone descent"
-        if not composite:
-            assume.smooth(name, history)
-        elif not history.method.prox.minimises(history.method.stationarity_reference):  # type: ignore[attr-defined]
+        if composite and not history.method.prox.minimises(history.method.stationarity_reference):  # type: ignore[attr-defined]
             raise AssumptionError(name, "proximal steps that are minimisers", f"the run is one of {history.method!r}")
         if sigma == 0.0:
             raise AssumptionError(name, "a decrease σ > 0 at each step", "that of the rule is 0")
@@ -127,6 +125,8 @@ def auto(
         return observed, 64.0 * history.eps * np.abs(bound.values)
 
     def require(theorem: str) -> None:
+        if not composite:
+            assume.smooth(theorem, history)
         assume.comparable(theorem, {"decrease": S} if composite else {**history}, gap, rho)
         assume.some_steps(theorem, gammas.size)
 
