@@ -25,22 +25,21 @@ from npgm.lab.threads import with_threads
 from npgm.proximal import L1
 from npgm.torch import SHGD
 
-WEIGHTS = (3e-5, 1e-4, 3e-4, 1e-3)
-
 
 @dataclass(frozen=True)
 class _Task:
-    """A data set, a network for it, and the numbers of SHGD."""
+    """A data set, a network for it, the numbers of SHGD, and the τ to try."""
 
     preprocessing: str
     network: Callable[[], nn.Module]
     lr: float
     scale: float
+    weights: tuple[float, ...]
 
 
 TASKS = {
-    "mnist": _Task("unit", lambda: nn.Sequential(nn.Flatten(), network()), lr=0.1, scale=0.01),
-    "cifar10": _Task("standardised", lambda: resnet_cifar(10, blocks=1, width=16), lr=0.7, scale=1.0),
+    "mnist": _Task("unit", lambda: nn.Sequential(nn.Flatten(), network()), 0.1, 0.01, (3e-5, 1e-4, 3e-4, 1e-3)),
+    "cifar10": _Task("standardised", lambda: resnet_cifar(10, blocks=1, width=16), 0.7, 1.0, (3e-4, 1e-3, 3e-3, 1e-2)),
 }
 
 
@@ -57,7 +56,7 @@ def run(
         print(
             f"trained without τ: test accuracy {statistics.median(_accuracy(m, images) for m in dense):.4f}", flush=True
         )
-        for weight in WEIGHTS:
+        for weight in task.weights:
             sparse = [_trained(task, images, seed, steps, L1(weight)) for seed in range(seeds)]
             shares = [_share_of_zeros(model) for model in sparse]
             pruned = [_pruned(model, share) for model, share in zip(dense, shares, strict=True)]
