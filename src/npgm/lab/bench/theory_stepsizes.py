@@ -86,16 +86,8 @@ def _factorisation(
     rank: int, momentum: float, maxiter: int, points: int
 ) -> tuple[str, Any, Reference, Floats, float, tuple[float, float]]:
     instance: Any = instances.registry["movielens-factorization"](rank, threads=1)
-    problem, shape, phi = instance.problem, instance.problem.shape, npgm.reference("isotropic-cosh", scale=100.0)
-
-    def function(x: Floats) -> tuple[Any, Floats]:
-        value, gradient = problem(x.reshape(shape))
-        return value, gradient.ravel()
-
-    def hvp(x: Floats, d: Floats) -> Floats:
-        product: Floats = problem.hvp(x.reshape(shape), d.reshape(shape))
-        return product.ravel()
-
+    problem, phi = instance.problem, npgm.reference("isotropic-cosh", scale=100.0)
+    function, hvp = instances.on_vectors(problem)
     start, path = problem.start(0).ravel(), list[Floats]()
     npgm.minimize(
         function, start, lr="backtracking", momentum=momentum, reference=phi, maxiter=maxiter, tol=0.0,

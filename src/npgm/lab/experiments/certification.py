@@ -167,16 +167,8 @@ def certify_paper(key: str, phi: Reference, *, momentum: float = 0.0, maxiter: i
             problem, problem.hvp, phi, instance.starts([0])[0], minimum=problem.optimum, **arguments
         )
     instance = instances.registry["movielens-factorization"](10, threads=1)
-    problem, shape = instance.problem, instance.problem.shape
-
-    def function(x: Floats) -> tuple[Any, Floats]:
-        value, grad = problem(x.reshape(shape))
-        return value, grad.ravel()
-
-    def hvp(x: Floats, d: Floats) -> Floats:
-        product: Floats = problem.hvp(x.reshape(shape), d.reshape(shape))
-        return product.ravel()
-
+    problem = instance.problem
+    function, hvp = instances.on_vectors(problem)
     start = problem.start(0).ravel()
     return certify_estimated(function, hvp, phi, start, minimum=problem.optimum, exact=True, **arguments)
 

@@ -104,6 +104,15 @@ def _costs(experiment: ContestExperiment, runs: pl.DataFrame) -> dict[str, dict[
     return {"evaluations": evaluations, "seconds": {label: evaluations[label] * each[label] for label in complete}}
 
 
+def _evaluations(experiment: ContestExperiment, summary: pl.DataFrame) -> Iterator[tuple[str, dict[str, Floats]]]:
+    """Yield the suites of which the first method has done all problems, with the evaluations of all that have."""
+    for setting in experiment.grid():
+        runs = at(summary, setting)
+        costs = {} if runs.is_empty() else _costs(experiment, runs)["evaluations"]
+        if experiment.methods[0].label in costs:
+            yield setting["suite"], costs
+
+
 def _profile(cost: Floats, best: Floats) -> tuple[Floats, Floats]:
     with np.errstate(invalid="ignore"):
         ratios = np.sort(np.where(np.isfinite(cost), cost / best, np.inf))
@@ -116,18 +125,15 @@ def _profile(cost: Floats, best: Floats) -> tuple[Floats, Floats]:
 def _ratios(experiment: ContestExperiment, summary: pl.DataFrame) -> str:
     rows = []
     own_label = experiment.methods[0].label
-    for setting in experiment.grid():
-        runs = at(summary, setting)
-        costs = _costs(experiment, runs)["evaluations"] if not runs.is_empty() else {}
-        own = costs.pop(own_label, np.zeros(0))
+    for name, costs in _evaluations(experiment, summary):
+        own = costs.pop(own_label)
         for label, other in costs.items():
-            if own.size:
-                both = np.isfinite(own) & np.isfinite(other)
-                ratios = own[both] / other[both]
-                spread = (f"{q:.2f}" for q in np.quantile(ratios, [0.5, 0.25, 0.75])) if ratios.size else 3 * "–"
-                mean = f"{np.exp(np.log(ratios).mean()):.2f}" if ratios.size else "–"
-                solved = (f"{np.isfinite(values).sum()}" for values in (own, other))
-                rows.append((setting["suite"], label, *solved, f"{ratios.size}", *spread, mean))
+            both = np.isfinite(own) & np.isfinite(other)
+            ratios = own[both] / other[both]
+            spread = (f"{q:.2f}" for q in np.quantile(ratios, [0.5, 0.25, 0.75])) if ratios.size else 3 * "–"
+            mean = f"{np.exp(np.log(ratios).mean()):.2f}" if ratios.size else "–"
+            solved = (f"{np.isfinite(values).sum()}" for values in (own, other))
+            rows.append((name, label, *solved, f"{ratios.size}", *spread, mean))
     head = ("suite", "other method", f"{own_label} solves", "the other solves", "both solve")
     return table((*head, "median", "lower quartile", "upper quartile", "geometric mean"), rows)
 
@@ -135,18 +141,14 @@ def _ratios(experiment: ContestExperiment, summary: pl.DataFrame) -> str:
 def _losses(experiment: ContestExperiment, summary: pl.DataFrame) -> str:
     rows = []
     own_label = experiment.methods[0].label
-    for setting in experiment.grid():
-        runs = at(summary, setting)
-        costs = _costs(experiment, runs)["evaluations"] if not runs.is_empty() else {}
-        if own_label not in costs:
-            continue
+    for name, costs in _evaluations(experiment, summary):
         compared = [label for label in experiment.compared() if label in costs]
         best = np.min([costs[label] for label in compared], axis=0)
         for i in np.flatnonzero(~is_near(costs[own_label], best, FACTOR, MORE)):
             winner = compared[int(np.argmin([costs[label][i] for label in compared]))] if best[i] < np.inf else "none"
             others = (label for label in costs if label not in compared)
             rows.append((
-                setting["suite"], suite(setting["suite"])[i].name, _count(costs[own_label][i]),
+                name, suite(name)[i].name, _count(costs[own_label][i]),
                 f"{winner} {_count(best[i])}", ", ".join(f"{label} {_count(costs[label][i])}" for label in others),
             ))  # fmt: skip
     return table(("suite", "problem", own_label, "best of those compared", "beside them"), rows)

@@ -96,6 +96,20 @@ class MovieLensFactorization:
         return [self.problem.optimum] * len(seeds)
 
 
+def on_vectors(problem: MatrixFactorization) -> tuple[Callable[..., Any], Callable[..., Floats]]:
+    """Return f with its gradient, and its Hessian-vector product, of points that are flat."""
+
+    def function(x: Floats) -> tuple[Any, Floats]:
+        value, gradient = problem(x.reshape(problem.shape))
+        return value, gradient.ravel()
+
+    def hvp(x: Floats, d: Floats) -> Floats:
+        product: Floats = problem.hvp(x.reshape(problem.shape), d.reshape(problem.shape))
+        return product.ravel()
+
+    return function, hvp
+
+
 @functools.cache  # which spares all units but the first the singular values
 def _movielens_factorization(rank: int, threads: int) -> MatrixFactorization:
     return MatrixFactorization(_ratings(), rank, threads)
