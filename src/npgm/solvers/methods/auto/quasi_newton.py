@@ -91,15 +91,13 @@ class QuasiNewton:
             xp.concat([state.curvatures[:, 1:], curvature], axis=-1),
             curvature / change / change,
         )
-        block = where[:, :, None]
-        return State(*(select(xp, block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
+        return _chosen(xp, where, new, state)
 
     @staticmethod
     def forget(xp: Namespace, where: Array, state: State) -> State:
         """Return the state with the newest pair alone in the runs where ``where`` holds."""
-        new = (xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state)
-        block = where[:, :, None]
-        return State(*(xp.where(block if n.ndim == 3 else where, n, o) for n, o in zip(new, state, strict=True)))
+        newest = State(*(xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state))
+        return _chosen(xp, where, newest, state)
 
     @staticmethod
     def product(xp: Namespace, grad: Array, state: State) -> Array:
@@ -138,6 +136,12 @@ class QuasiNewton:
 def numbers() -> dict[str, float]:
     """Return the numbers by the names that the native module has for them."""
     return {"curved": CURVED, "straight": STRAIGHT}
+
+
+def _chosen(xp: Namespace, where: Array, new: State, old: State) -> State:
+    """Return the new state in the runs where ``where``, of shape (runs, 1), holds."""
+    block = where[:, :, None]
+    return State(*(select(xp, block if n.ndim == 3 else where, n, o) for n, o in zip(new, old, strict=True)))
 
 
 def _times(xp: Namespace, rows: Array, v: Array) -> Array:
