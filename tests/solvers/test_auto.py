@@ -8,7 +8,7 @@ import pytest
 import npgm
 from npgm.solvers.methods.auto import growth
 from npgm.solvers.methods.auto.line import ARMIJO, cubic_minimiser
-from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
+from npgm.solvers.methods.auto.quasi_newton import QuasiNewton, at_end
 from npgm.solvers.point import Point, Trial
 from npgm.theory import certify
 
@@ -45,6 +45,23 @@ def test_the_compact_form_is_that_of_bfgs():
             H = V.T @ H @ V + np.outer(s, s) / (s @ y)
         here = trial(quadratic, x, x).here
         np.testing.assert_allclose(newton.at(np, here, state)[0][0], H @ here.grad[0], rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("height", "end", "ratio"),
+    [(0.0, 2.0, 5.0 / 3.0), (0.0, -0.4, 1.0 / 3.0), (0.0, -0.49, 0.2), (1e12, 2.0, 1.0)],
+)
+def test_a_pair_has_the_curvature_at_the_end_of_its_step(height, end, ratio):
+    """Of x³ + 1.5x² that is 6x + 3, unless the height hides how f changes."""
+
+    def cubic(x):
+        return height + np.sum(x**3 + 1.5 * x**2), 3.0 * x**2 + 3.0 * x
+
+    step = trial(cubic, np.zeros(1), np.array([end]))
+    pair = at_end(np, step)
+    np.testing.assert_allclose(pair.change, ratio * step.change, rtol=1e-6)
+    np.testing.assert_allclose(pair.product, pair.change * pair.step, rtol=1e-12)
+    np.testing.assert_allclose(pair.change_norm, np.abs(pair.change), rtol=1e-12)
 
 
 def test_the_cubic_is_least_where_its_slope_is_zero():

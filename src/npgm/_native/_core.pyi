@@ -239,6 +239,9 @@ class NewtonOptions:
     first: float
     curved: float
     straight: float
+    clear: float
+    flatter: float
+    steeper: float
     armijo: float
     steep: float
     longer: float

@@ -60,6 +60,11 @@ struct Measured {
     bool convex(double cosine) const { return product > cosine * step_norm * change_norm; }
     // npgm.solvers.methods.auto.growth
     double bend() const { return 12.0 * (slope + 0.5 * product - change); }
+    // npgm.solvers.methods.auto.quasi_newton
+    double ratio_at_end(NewtonOptions const& o) const {
+        if (!(slack < o.clear * product)) return 1.0;
+        return std::clamp(1.0 + 0.5 * bend() / product, o.flatter, o.steeper);
+    }
     double degree(double size) const { return 2.0 - bend() / product * (size / one_if_zero(step_norm)); }
 };
 

@@ -46,20 +46,20 @@ public:
         }
     }
 
-    // Take the secant of a step whose change of the gradient, entry by entry, is measured by `trial`.
+    // Take the secant of a step whose change of the gradient, entry by entry, is measured by `trial`, times a ratio.
     template <class Change>
-    void learn(T const* step, Change const& change, Measured const& trial) {
+    void learn(T const* step, Change const& change, Measured const& trial, double ratio = 1.0) {
         newest = (newest + 1) % memory;
         known = std::min(known + 1, memory);
-        T const unit = T(trial.step_norm);
+        T const unit = T(trial.step_norm), by = T(ratio);
         T *const to_s = &s[newest * size], *const to_y = &y[newest * size];
 #pragma omp simd
         for (std::size_t j = 0; j < size; ++j) {
             to_s[j] = step[j] / unit;
-            to_y[j] = change(j) / unit;
+            to_y[j] = by * change(j) / unit;
         }
-        inverse[newest] = trial.step_norm * (trial.step_norm / trial.product);
-        factor = trial.product / trial.change_norm / trial.change_norm;
+        inverse[newest] = trial.step_norm * (trial.step_norm / (ratio * trial.product));
+        factor = trial.product / trial.change_norm / (ratio * trial.change_norm);
     }
 
     // Keep the newest secant alone, at the first place.

@@ -55,7 +55,8 @@ public:
             newtons ? line.passes(trial, at.norm, at.next_norm) : accept_ball(at, trial.finite, trial.slack);
         if (newtons) line.follow(trial, taken, curved);
         if (o.newtons && taken && curved)
-            newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial);
+            newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial,
+                         trial.ratio_at_end(o));
         if (taken) std::swap(step, last);
         if (o.newtons) change_mode(taken ? at.next_f : at.f, taken, trial);
         return taken;

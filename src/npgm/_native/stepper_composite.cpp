@@ -143,7 +143,8 @@ public:
         value = next_value;
         std::swap(subgradient, next_subgradient);
         if (faces && curved) {
-            newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial);
+            newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial,
+                         trial.ratio_at_end(o));
             faces->learn(newton);
         }
         return true;

@@ -196,7 +196,7 @@ class ProximalLBFGS(CompositeMethod):
         forward = self._forward(xp, x, grad, g, following)
 
         if self.on_faces:
-            learnt = taken & curved
+            trial, learnt = quasi_newton.at_end(xp, trial), taken & curved
         else:
             change = forward.residual - state.forward.residual
             change = xp.where(taken, change, xp.zeros_like(change))

@@ -55,9 +55,9 @@ class Auto(Method):
 
     The first step goes against the gradient. If f grows like a quartic along it, as a factorisation does far from its
     minimisers, the heavy ball of "npgm" with ``lr="auto"`` and ``scale="auto"`` follows, until a quadratic model of f
-    holds along its steps. Then, or at once otherwise, L-BFGS steps follow, with lengths by interpolation. If they are
-    rejected repeatedly, or the curvature grows, the heavy ball takes over again. An iteration takes one value and one
-    gradient.
+    holds along its steps. Then, or at once otherwise, L-BFGS steps follow, with lengths by interpolation, from secants
+    with the curvature at the ends of steps (Biggs, 1971). If they are rejected repeatedly, or the curvature grows, the
+    heavy ball takes over again. An iteration takes one value and one gradient.
 
     The bound of `npgm.solvers.stepsizes.edge_of_stability.EdgeOfStability` on min γ φ(u) holds for the whole run. For a
     quasi-Newton step p, γ is the number at which its test equals Armijo's, σγφ(u) = c⟨-p, ∇f(x)⟩.
@@ -167,7 +167,7 @@ class Auto(Method):
         fresh = self.line.init(trial.step_norm)
         return taken, State(
             search=heavy._replace(rule=rule, last=select(xp, back, xp.zeros_like(heavy.last), heavy.last)),
-            newton=self.newton.learn(xp, trial, taken & curved, state.newton),
+            newton=self.newton.learn(xp, quasi_newton.at_end(xp, trial), taken & curved, state.newton),
             line=LineState(*(xp.where(onwards, *each) for each in zip(fresh, line, strict=True))),
             newtons=(newtons & ~back) | onwards,
             opening=state.opening & ~taken,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from npgm._common.array import Array, Namespace, dot, is_jax, one_if_zero, promote, row_norms, select
+from npgm.solvers.methods.auto.growth import bend
 from npgm.solvers.point import Point, Trial
 from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 
@@ -17,6 +18,9 @@ CURVED = 1e-8
 """A pair is learnt if ⟨s, y⟩ exceeds this share of ‖s‖‖y‖: the update is then positive definite."""
 STRAIGHT = 1e-12
 """The least cosine of the angle between u and ∇f(x); below it, rounding has spoilt H."""
+CLEAR, FLATTER, STEEPER = 1e-4, 0.2, 5.0
+"""The curvature at the end of a step is told from f if rounding of f is less than the first share of ⟨p, y⟩, and is
+taken to be between the other multiples of its mean."""
 
 
 class State(NamedTuple):
@@ -133,9 +137,23 @@ class QuasiNewton:
         return state.factor * (q + _combination(xp, weights, F))
 
 
+def at_end(xp: Namespace, trial: Trial) -> Trial:
+    """Return the step with y multiplied so that ⟨p, y⟩ is the curvature at its end, not the mean along it.
+
+    That is ⟨p, y⟩ + ½f'''·‖p‖³ of the cubic with the values and slopes of f at both ends (Biggs, Minimization
+    algorithms making use of non-quadratic properties of the objective function, 1971).
+    """
+    clear = trial.slack(xp) < CLEAR * trial.product
+    ratio = 1.0 + 0.5 * bend(xp, trial) / xp.where(clear, trial.product, xp.ones_like(trial.product))
+    ratio = xp.where(clear, xp.clip(ratio, FLATTER, STEEPER), xp.ones_like(ratio))
+    return replace(
+        trial, change=ratio * trial.change, change_norm=ratio * trial.change_norm, product=ratio * trial.product
+    )
+
+
 def numbers() -> dict[str, float]:
     """Return the numbers by the names that the native module has for them."""
-    return {"curved": CURVED, "straight": STRAIGHT}
+    return {"curved": CURVED, "straight": STRAIGHT, "clear": CLEAR, "flatter": FLATTER, "steeper": STEEPER}
 
 
 def _chosen(xp: Namespace, where: Array, new: State, old: State) -> State:
