@@ -238,6 +238,7 @@ class NewtonOptions:
     memory: int
     first: float
     curved: float
+    kept: float
     straight: float
     clear: float
     flatter: float

@@ -32,12 +32,12 @@ double dot(std::size_t n, A const* a, B const* b) {
     return inner(n, [&](std::size_t j) { return a[j]; }, [&](std::size_t j) { return b[j]; });
 }
 
-// u ← u + c v
-template <class U>
-void add(std::size_t n, U* u, double c, U const* v) {
+// u ← u + c v in the entries for which `free` is 1, not 0
+template <class U, class Free>
+void add(std::size_t n, U* u, double c, U const* v, Free const& free) {
     U const by = U(c);
 #pragma omp simd
-    for (std::size_t j = 0; j < n; ++j) u[j] += by * v[j];
+    for (std::size_t j = 0; j < n; ++j) u[j] += free(j) * (by * v[j]);
 }
 
 double one_if_zero(double value) { return value == 0.0 ? 1.0 : value; }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <limits>
 #include <vector>
 
 #include "line.hpp"
@@ -31,18 +30,25 @@ public:
 
     // u = H g
     void product(T const* gradient, T* u) {
-        std::copy(gradient, gradient + size, u);
+        product(gradient, u, factor, inverse.data(), [](std::size_t) { return T(1); });
+    }
+
+    // The same with the entries of the secants for which `free` is 1, not 0, and with their own factor and inverse
+    // curvatures, zero for secants to leave out.
+    template <class Free>
+    void product(T const* gradient, T* u, double own_factor, double const* own_inverse, Free const& free) {
+        for (std::size_t j = 0; j < size; ++j) u[j] = free(j) * gradient[j];
         for (std::size_t k = 0; k < known; ++k) {  // the newest first
             std::size_t const i = place(k);
-            weight[i] = inverse[i] * dot(size, step(i), u);
-            add(size, u, -weight[i], change(i));
+            weight[i] = own_inverse[i] * dot(size, step(i), u);
+            add(size, u, -weight[i], change(i), free);
         }
-        T const scale = T(factor);
+        T const scale = T(own_factor);
 #pragma omp simd
         for (std::size_t j = 0; j < size; ++j) u[j] *= scale;
         for (std::size_t k = known; k-- > 0;) {
             std::size_t const i = place(k);
-            add(size, u, weight[i] - inverse[i] * dot(size, change(i), u), step(i));
+            add(size, u, weight[i] - own_inverse[i] * dot(size, change(i), u), step(i), free);
         }
     }
 
@@ -79,155 +85,53 @@ private:
     std::vector<double> inverse, weight;
 };
 
-// Row-major square matrices, of which the upper triangle is used.
-class Upper {
-public:
-    // Replace A by R with A = RᵀR; return whether A is positive definite.
-    static bool factorise(double* A, std::size_t n) {
-        for (std::size_t k = 0; k < n; ++k) {
-            double* const row = A + k * n;
-            if (!(row[k] > 0.0)) return false;
-            double const root = std::sqrt(row[k]);
-            for (std::size_t j = k; j < n; ++j) row[j] /= root;
-            for (std::size_t i = k + 1; i < n; ++i) add(n - i, A + i * n + i, -row[i], row + i);
-        }
-        return true;
-    }
-
-    // B ← R⁻ᵀ B, of `columns` columns
-    static void divide_transposed(double const* R, std::size_t n, double* B, std::size_t columns) {
-        for (std::size_t i = 0; i < n; ++i) {
-            double* const row = B + i * columns;
-            for (std::size_t k = 0; k < i; ++k) add(columns, row, -R[k * n + i], B + k * columns);
-            for (std::size_t j = 0; j < columns; ++j) row[j] /= R[i * n + i];
-        }
-    }
-
-    // v ← R⁻¹ v
-    static void divide(double const* R, std::size_t n, double* v) {
-        for (std::size_t i = n; i-- > 0;)
-            v[i] = (v[i] - dot(n - i - 1, R + i * n + i + 1, v + i + 1)) / R[i * n + i];
-    }
-};
-
-// The inverse of the submatrix of the BFGS matrix for some entries, the free ones. With the pairs S and Y over the
-// lengths of the steps as columns, F and A for the free and the fixed entries, and D the curvatures, it is
-//     factor (I + [S Y]_F [S_Aᵀ S_A, C; Cᵀ, -E]⁻¹ [S Y]_Fᵀ),    E = D/factor + Y_Fᵀ Y_F,
-// where C is S_Aᵀ Y_A for pairs of a step and an older change, and else -S_Fᵀ Y_F.
+// The secants in some entries alone, the free ones.
 template <class T>
 class Faces {
 public:
-    // What a product needs besides, of any run.
-    struct Work {
-        explicit Work(std::size_t memory) : E(memory * memory), K(memory * memory), X(memory * (memory + 1)), a(memory) {}
-        std::vector<double> E, K, X, a;
-    };
+    Faces(std::size_t size, std::size_t memory) : free(size, T(1)), curvature(memory), inverse(memory) {}
 
-    Faces(std::size_t size, std::size_t memory)
-        : size(size), memory(memory), fixed(size), masked(size), ss(memory * memory), C(memory * memory),
-          yy(memory * memory), column(2 * memory) {}
+    bool is_fixed(std::size_t j) const { return free[j] == T(0); }
 
-    bool is_fixed(std::size_t j) const { return fixed[j] != 0; }
+    // Take notice of the secant that was learnt last.
+    void learn(QuasiNewton<T> const& of) { measure(of, of.newest_place()); }
 
-    // Take notice of the pair that was learnt last.
-    void learn(QuasiNewton<T> const& of) {
-        std::size_t const i = of.newest_place();
-        mask(of.step(i), true);
-        for (std::size_t k = 0; k < of.count(); ++k) {
-            ss[i * memory + k] = ss[k * memory + i] = dot(size, masked.data(), of.step(k));
-            C[i * memory + k] = dot(size, masked.data(), of.change(k));
-        }
-        mask(of.change(i), false);
-        for (std::size_t k = 0; k < of.count(); ++k) {
-            yy[i * memory + k] = yy[k * memory + i] = dot(size, masked.data(), of.change(k));
-            C[k * memory + i] = -dot(size, masked.data(), of.step(k));
-        }
-    }
-
-    // Keep what is known of the pair at a place alone, at the first.
-    void forget_but(std::size_t place) {
-        for (auto* each : {&ss, &C, &yy}) (*each)[0] = (*each)[place * memory + place];
-    }
+    // Keep what is known of the secant at a place alone, at the first.
+    void forget_but(std::size_t place) { curvature[0] = curvature[place]; }
 
     // Say which entries are fixed.
     template <class Fixed>
-    void fix(QuasiNewton<T> const& of, Fixed const& is_fixed) {
-        for (std::size_t j = 0; j < size; ++j)
-            if (is_fixed(j) != (fixed[j] != 0)) change(of, j);
+    void fix(QuasiNewton<T> const& of, Fixed const& fixed) {
+        bool changed = false;
+        for (std::size_t j = 0; j < free.size(); ++j) {
+            changed |= fixed(j) != is_fixed(j);
+            free[j] = fixed(j) ? T(0) : T(1);
+        }
+        if (!changed) return;
+        for (std::size_t place = 0; place < of.count(); ++place) measure(of, place);
     }
 
-    // u = the product with g, zero in the fixed entries; NaN where rounding has made the matrix indefinite.
-    void product(QuasiNewton<T>& of, T const* gradient, T* u, Work& work) {
-        std::size_t const n = of.count();
-        if (number == 0 || n == 0) {
-            of.product(gradient, u);
-            for (std::size_t j = 0; j < size; ++j) u[j] = fixed[j] ? T(0) : u[j];
-            return;
-        }
-        mask(gradient, false);
-        for (std::size_t i = 0; i < n; ++i) {
-            double* const row = &work.X[i * (n + 1)];
-            for (std::size_t k = 0; k < n; ++k) {
-                row[k] = C[k * memory + i];
-                work.E[i * n + k] = yy[i * memory + k];
-                work.K[i * n + k] = ss[i * memory + k];
-            }
-            row[n] = dot(size, of.change(i), masked.data());
-            work.E[i * n + i] += of.curvature(i) / of.factor;
-            work.a[i] = dot(size, of.step(i), masked.data());
-        }
-        double *const E = work.E.data(), *const K = work.K.data(), *const X = work.X.data(), *const a = work.a.data();
-        if (!Upper::factorise(E, n)) return fail(u);
-        Upper::divide_transposed(E, n, X, n + 1);
-        for (std::size_t k = 0; k < n; ++k) {
-            double const* const row = X + k * (n + 1);
-            for (std::size_t i = 0; i < n; ++i) {
-                add(n - i, K + i * n + i, row[i], row + i);
-                a[i] += row[i] * row[n];
-            }
-        }
-        if (!Upper::factorise(K, n)) return fail(u);
-        Upper::divide_transposed(K, n, a, 1);
-        Upper::divide(K, n, a);
-        double* const b = work.K.data();  // which is of no more use
-        for (std::size_t k = 0; k < n; ++k) b[k] = dot(n, X + k * (n + 1), a) - X[k * (n + 1) + n];
-        Upper::divide(E, n, b);
-        std::copy(masked.begin(), masked.end(), u);
-        for (std::size_t k = 0; k < n; ++k) {
-            add(size, u, a[k], of.step(k));
-            add(size, u, b[k], of.change(k));
-        }
-        T const factor = T(of.factor);
-        for (std::size_t j = 0; j < size; ++j) u[j] = fixed[j] ? T(0) : factor * u[j];
+    // u = H g, zero in the fixed entries, from the secants that have more than this share of their curvature in the
+    // free ones
+    void product(QuasiNewton<T>& of, T const* gradient, T* u, double share) {
+        for (std::size_t place = 0; place < of.count(); ++place)
+            inverse[place] = curvature[place] > share * of.curvature(place) ? 1.0 / curvature[place] : 0.0;
+        std::size_t const newest = of.newest_place();
+        T const* const y = of.change(newest);
+        double const factor = inverse[newest] == 0.0 ? of.factor : curvature[newest] / product(y, y);
+        of.product(gradient, u, factor, inverse.data(), [&](std::size_t j) { return free[j]; });
     }
 
 private:
-    void mask(T const* v, bool to_fixed) {
-        for (std::size_t j = 0; j < size; ++j) masked[j] = (fixed[j] != 0) == to_fixed ? v[j] : T(0);
+    double product(T const* a, T const* b) const {
+        return inner(free.size(), [&](std::size_t j) { return free[j] * a[j]; }, [&](std::size_t j) { return b[j]; });
+    }
+    void measure(QuasiNewton<T> const& of, std::size_t place) {
+        curvature[place] = product(of.step(place), of.change(place));
     }
 
-    // Let an entry change sides.
-    void change(QuasiNewton<T> const& of, std::size_t j) {
-        double const sign = fixed[j] ? -1.0 : 1.0;
-        fixed[j] = !fixed[j];
-        number += fixed[j] ? 1 : -1;
-        std::size_t const n = of.count();
-        double *const s = column.data(), *const y = s + memory;
-        for (std::size_t k = 0; k < n; ++k) s[k] = of.step(k)[j], y[k] = of.change(k)[j];
-        for (std::size_t i = 0; i < n; ++i) {
-            add(n, &ss[i * memory], sign * s[i], s);
-            add(n, &C[i * memory], sign * s[i], y);
-            add(n, &yy[i * memory], -sign * y[i], y);
-        }
-    }
-
-    void fail(T* u) const { std::fill(u, u + size, std::numeric_limits<T>::quiet_NaN()); }
-
-    std::size_t size, memory;
-    std::ptrdiff_t number = 0;  // of fixed entries
-    std::vector<unsigned char> fixed;
-    std::vector<T> masked;
-    std::vector<double> ss, C, yy, column;
+    std::vector<T> free;  // 1, or 0 for fixed entries
+    std::vector<double> curvature, inverse;  // by the places of the secants
 };
 
 }  // namespace

@@ -110,6 +110,7 @@ void bind_steppers(nb::module_& m) {
         .def_rw("memory", &NewtonOptions::memory)
         .def_rw("first", &NewtonOptions::first)
         .def_rw("curved", &NewtonOptions::curved)
+        .def_rw("kept", &NewtonOptions::kept)
         .def_rw("straight", &NewtonOptions::straight)
         .def_rw("clear", &NewtonOptions::clear)
         .def_rw("flatter", &NewtonOptions::flatter)

@@ -60,12 +60,11 @@ private:
 template <class T>
 struct Shared {
     Shared(Shape shape, CompositeOptions const& options, Entries entries)
-        : o(options), g(shape.size, entries), direction(shape.size), faces(g.indicator() ? options.memory : 0) {}
+        : o(options), g(shape.size, entries), direction(shape.size) {}
 
     CompositeOptions const o;
     Entrywise<T> const g;
     std::vector<T> direction;
-    typename Faces<T>::Work faces;
 };
 
 // One run of npgm.solvers.methods.proximal_lbfgs.
@@ -200,7 +199,7 @@ private:
     bool along_newton(Row<T> const& row, T* u) {
         if (faces) {
             faces->fix(newton, [&](std::size_t j) { return z[j] != y[j]; });
-            faces->product(newton, row.gradient, u, shared.faces);
+            faces->product(newton, row.gradient, u, o.kept);
             T const by = T(lr);
             for (std::size_t j = 0; j < size; ++j)
                 if (faces->is_fixed(j)) u[j] = by * residual[j];

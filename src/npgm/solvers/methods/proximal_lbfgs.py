@@ -72,9 +72,10 @@ class ProximalLBFGS(CompositeMethod):
     Sopasakis and Patrinos, 2017, arXiv 1709.06487). The proximal map that follows makes g finite at every point, so the
     test can require f + g itself to fall.
 
-    Where g is a box, the entries that z puts on a bound go there. H⁻¹ is the BFGS matrix of f, u = H∇f(x) in the other
-    entries, and x⁺ is the projection of x - t u. From a start that is too large, as of a nonnegative factorisation, the
-    first step does not touch the bounds: it goes straight towards the origin, which keeps the proportions of x.
+    Where g is a box, the entries that z puts on a bound go there. In the others u = H∇f(x), with H made of these
+    entries of the steps and of the changes of ∇f, and x⁺ is the projection of x - t u. From a start that is too large,
+    as of a nonnegative factorisation, the first step does not touch the bounds: it goes straight towards the origin,
+    which keeps the proportions of x.
 
     Where rounding has spoilt H, so that u does not point along r, it is built anew from the last change.
 

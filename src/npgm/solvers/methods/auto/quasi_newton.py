@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import numpy as np
-
 from npgm._common.array import Array, Namespace, dot, is_jax, one_if_zero, promote, row_norms, select
 from npgm.solvers.methods.auto.growth import bend
 from npgm.solvers.point import Point, Trial
@@ -16,6 +14,8 @@ ENTRIES, LEAST, MOST = 20_000, 10, 50
 """The memory holds as many pairs as make so many entries, within these limits."""
 CURVED = 1e-8
 """A pair is learnt if ⟨s, y⟩ exceeds this share of ‖s‖‖y‖: the update is then positive definite."""
+KEPT = 0.1
+"""A pair says something of the free entries if these have more than this share of ⟨s, y⟩."""
 STRAIGHT = 1e-12
 """The least cosine of the angle between u and ∇f(x); below it, rounding has spoilt H."""
 CLEAR, FLATTER, STEEPER = 1e-4, 0.2, 5.0
@@ -111,30 +111,28 @@ class QuasiNewton:
         along_s = _combination(xp, state.curvatures * along_y + rest, state.inverse)
         return state.factor * (grad - _combination(xp, along_y, state.y)) + _combination(xp, along_s, state.s)
 
-    @staticmethod
-    def product_on_faces(xp: Namespace, grad: Array, free: Array, state: State) -> Array:
-        """Return the product with the inverse of the submatrix of H⁻¹ for the free entries, zero in the others.
+    @classmethod
+    def product_on_faces(cls, xp: Namespace, grad: Array, free: Array, state: State) -> Array:
+        """Return the product with the inverse BFGS matrix of the pairs' free entries, zero in the other entries.
 
-        H⁻¹ = (I - Wᵀ M⁻¹ W)/factor, of which the submatrix has an inverse of the same form (Byrd, Lu, Nocedal and Zhu,
-        1995). NaN where rounding has made that singular.
+        Pairs whose curvature is mostly in the other entries are left out. The idea is in Schmidt, Kim and Sra (2011).
 
         Args:
             grad: the vectors, of shape (runs, n), whose other entries are taken for zero.
             free: the free entries: boolean, of the same shape.
         """
-        missing = state.curvatures == 0.0
-        size = xp.sqrt(state.factor * xp.where(missing, xp.ones_like(state.curvatures), state.curvatures))
-        S, Y = state.s / size[:, :, None], state.y * (state.factor / size)[:, :, None]
+        curvatures = xp.sum(xp.where(free[:, None, :], state.s * state.y, xp.zeros_like(state.s)), axis=-1)
+        kept = curvatures > KEPT * state.curvatures
+        entries = kept[:, :, None] & free[:, None, :]
+        s, y = (xp.where(entries, each, xp.zeros_like(each)) for each in (state.s, state.y))
         one = xp.tril(xp.triu(xp.ones_like(state.products)))
-        lower = xp.tril(xp.matmul(S, xp.matrix_transpose(Y)), k=-1)
-        # those that are missing have zeros in W, whatever they have in M
-        above = xp.matmul(S, xp.matrix_transpose(S)) + xp.where(missing[:, :, None], one, xp.zeros_like(one))
-        below = xp.concat([xp.matrix_transpose(lower), -one], axis=2)
-        M, W = xp.concat([xp.concat([above, lower], axis=2), below], axis=1), xp.concat([S, Y], axis=1)
-        nothing = xp.zeros_like(grad)
-        q, F = xp.where(free, grad, nothing), xp.where(free[:, None, :], W, nothing[:, None, :])
-        weights = _solution(xp, M - xp.matmul(F, xp.matrix_transpose(F)), _times(xp, F, q))
-        return state.factor * (q + _combination(xp, weights, F))
+        # of a pair that is left out, whatever the inverse has is multiplied by zero
+        upper = xp.triu(xp.matmul(s, xp.matrix_transpose(y))) + xp.where(kept[:, :, None], xp.zeros_like(one), one)
+        products = xp.matmul(y, xp.matrix_transpose(y))
+        newest = xp.where(kept[:, -1:], curvatures[:, -1:] / one_if_zero(xp, products[:, -1:, -1]), state.factor)
+        curvatures = xp.where(kept, curvatures, xp.zeros_like(curvatures))
+        of_free = State(s, y, _inverse(upper), products, curvatures, newest)
+        return cls.product(xp, xp.where(free, grad, xp.zeros_like(grad)), of_free)
 
 
 def at_end(xp: Namespace, trial: Trial) -> Trial:
@@ -153,7 +151,14 @@ def at_end(xp: Namespace, trial: Trial) -> Trial:
 
 def numbers() -> dict[str, float]:
     """Return the numbers by the names that the native module has for them."""
-    return {"curved": CURVED, "straight": STRAIGHT, "clear": CLEAR, "flatter": FLATTER, "steeper": STEEPER}
+    return {
+        "curved": CURVED,
+        "kept": KEPT,
+        "straight": STRAIGHT,
+        "clear": CLEAR,
+        "flatter": FLATTER,
+        "steeper": STEEPER,
+    }
 
 
 def _chosen(xp: Namespace, where: Array, new: State, old: State) -> State:
@@ -181,10 +186,7 @@ def _bordered(xp: Namespace, matrix: Array, column: Array, row: Array, corner: A
     return xp.concat([above, below], axis=1)
 
 
-def _solution(xp: Namespace, matrix: Array, v: Array) -> Array:
-    """Return the matrix's inverse times v, in each run; NaN in all if one is singular."""
-    (_, matrix, restore), wide = promote(matrix), promote(v)[1]
-    try:
-        return restore(xp.linalg.solve(matrix, wide[:, :, None])[:, :, 0])
-    except (np.linalg.LinAlgError, RuntimeError):  # torch's is a RuntimeError
-        return xp.full_like(v, xp.nan)
+def _inverse(matrix: Array) -> Array:
+    """Return the inverse of a matrix of each run."""
+    xp, matrix, restore = promote(matrix)
+    return restore(xp.linalg.inv(matrix))
