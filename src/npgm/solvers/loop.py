@@ -151,7 +151,8 @@ class _Loop:
         self.start = time.perf_counter()
         stepper = native.stepper(objective, method)
         smooth = ArrayIterate(objective, method) if stepper is None else NativeIterate(objective, method, stepper)
-        self.phi = method.preconditioned(objective.xp, point(objective.xp, smooth))
+        if history or stationarity_tol > 0.0:
+            self.phi = method.preconditioned(objective.xp, point(objective.xp, smooth))
         self.iterate: Iterate = smooth
         if isinstance(method, CompositeMethod):
             self.iterate = (
@@ -228,7 +229,7 @@ class _Loop:
         """Return what `minimize` returns."""
         objective, best = self.objective, self.progress
         messages = self._messages()
-        success = np.isin(self.status, SUCCESS)
+        success = self._ended_by(*SUCCESS)
         batch = objective.batch
         result = OptimizeResult(
             x=objective.unflatten(self.iterate.x),
@@ -251,20 +252,25 @@ class _Loop:
             result.history = self.history.history(batch, eps, self.nit, self.status == Status.DIVERGED)
         return result
 
+    def _ended_by(self, *statuses: Status) -> Bools:
+        return np.array([status in statuses for status in self.status.tolist()])
+
     def _messages(self) -> list[str]:
         method, objective, progress = self.method, self.objective, self.progress
-        unended = np.isin(self.status, [Status.MAXITER, Status.MAXFUN, Status.MAXTIME])
-        diverged, stuck = self.status == Status.DIVERGED, self.status == Status.STUCK
-        resting = progress.resting(self.nit) & unended
-        cycling = resting & progress.moving() if resting.any() else resting
-        in_vain = diverged | stuck | resting | (unended & (progress.nit == 0) & (self.nit > 0))
-        calls_left = not (self.status == Status.MAXFUN).any()
-        at_start = Probe(method, objective, objective.x0) if calls_left and in_vain.any() else None
-        advised = method.fixed_lr is not None
-        here = Probe(method, objective, self.iterate.x) if calls_left and advised and cycling.any() else None
         messages = [self._message(i) for i in range(objective.runs)]
         for i in np.flatnonzero(objective.projected).tolist():
             messages[i] += " x0 was outside the bounds and was projected onto them."
+        unended = self._ended_by(Status.MAXITER, Status.MAXFUN, Status.MAXTIME)
+        diverged, stuck = self.status == Status.DIVERGED, self.status == Status.STUCK
+        resting = progress.resting(self.nit) & unended
+        in_vain = diverged | stuck | resting | (unended & (progress.nit == 0) & (self.nit > 0))
+        if not in_vain.any():
+            return messages
+        cycling = resting & progress.moving()
+        calls_left = not (self.status == Status.MAXFUN).any()
+        at_start = Probe(method, objective, objective.x0) if calls_left else None
+        advised = method.fixed_lr is not None
+        here = Probe(method, objective, self.iterate.x) if calls_left and advised and cycling.any() else None
         for i, since in enumerate(progress.last_progress):
             unfallen = f"f and its gradient have not fallen since iteration {since}"
             if cycling[i]:

@@ -69,7 +69,8 @@ class NPGM(HeavyBall):
         return super().as_npgm if commutes else None
 
     def flattened(self, shape: tuple[int, ...]) -> NPGM:
-        return replace(self, reference=self.reference.flattened(shape))
+        reference = self.reference.flattened(shape)
+        return self if reference is self.reference else replace(self, reference=reference)
 
     def step(self, xp: Namespace, here: Point, state: Any) -> tuple[Array, Any]:
         if self.momentum_order == "after":

@@ -89,7 +89,8 @@ class Auto(Method):
         validate.fields(self, momentum=validate.fraction)
 
     def flattened(self, shape: tuple[int, ...]) -> Auto:
-        return replace(self, reference=self.reference.flattened(shape))
+        reference = self.reference.flattened(shape)
+        return self if reference is self.reference else replace(self, reference=reference)
 
     @cached_property
     def rule(self) -> EdgeOfStability:
