@@ -21,7 +21,7 @@ def assign(instance: Any, **values: Any) -> None:
 
 def real(name: str, value: Any) -> float:
     """Return ``value`` as a float, or raise a TypeError that names it."""
-    if isinstance(value, bool) or not isinstance(value, Real):
+    if isinstance(value, bool) or not isinstance(value, float | Real):  # a float needs no look-up
         raise TypeError(f"{name} must be a real number, not {value!r}")
     return float(value)
 

@@ -275,6 +275,9 @@ class AutoOptions(NewtonOptions):
 
     def __init__(self) -> None: ...
 
+def address(array: object) -> int:
+    """Return where the entries of a contiguous array of NumPy are."""
+
 def automatic(runs: int, size: int, dtype: str, options: AutoOptions) -> Stepper:
     """Return the stepper of "auto", or of its heavy ball alone."""
 

@@ -150,6 +150,16 @@ void bind_steppers(nb::module_& m) {
         .def_rw("cosine", &CompositeOptions::cosine)
         .def_rw("discount", &CompositeOptions::discount);
     m.def(
+        "address",
+        [](nb::handle array) {
+            Py_buffer view;
+            if (PyObject_GetBuffer(array.ptr(), &view, PyBUF_ANY_CONTIGUOUS) != 0) throw nb::python_error();
+            auto const address = reinterpret_cast<std::uintptr_t>(view.buf);
+            PyBuffer_Release(&view);
+            return address;
+        },
+        "array"_a);
+    m.def(
         "automatic",
         [](std::size_t runs, std::size_t size, std::string_view dtype, AutoOptions const& options) {
             return automatic(shape_of(runs, size, dtype), options);

@@ -41,7 +41,7 @@ def as_box(bounds: Any, shape: int | tuple[int, ...]) -> Box:
     except ValueError:
         shapes = f"{np.shape(lower)} and {np.shape(upper)}"
         raise ValueError(f"bounds have the shapes {shapes}, but x0 has the shape {shape}") from None
-    return Box(lower, upper)
+    return bounds if isinstance(bounds, Box) else Box(lower, upper)
 
 
 def _columns(bounds: Any, count: int) -> Any:

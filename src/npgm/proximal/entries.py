@@ -119,13 +119,16 @@ class Box(Comparable, Proximable):
 
     def __call__(self, z: Array, axis: Axis = None) -> Array:
         xp, z, restore = promote(z)
-        inside = z == self.prox(z, 1.0, axis)
+        lower, upper = self._ends(xp, z, axis)
+        inside = (lower <= z) & (z <= upper)
         return restore(xp.sum(xp.where(inside, xp.zeros_like(z), xp.full_like(z, math.inf)), axis=axis))
 
     def prox(self, y: Array, t: float | Array, axis: Axis = None) -> Array:
         xp, y, restore = promote(y)
-        lower, upper = (spread(xp, name, getattr(self, name), y, axis) for name in ("lower", "upper"))
-        return restore(xp.clip(y, lower, upper))
+        return restore(xp.clip(y, *self._ends(xp, y, axis)))
+
+    def _ends(self, xp: Namespace, y: Array, axis: Axis) -> tuple[Any, Any]:
+        return spread(xp, "lower", self.lower, y, axis), spread(xp, "upper", self.upper, y, axis)
 
 
 class Nonnegative(Box):
