@@ -22,29 +22,38 @@ def trial(fun, x, y):
     return Trial.of(np, *points, (y - x)[None], np.zeros((1, x.size)), np.zeros((1, 1)))
 
 
-def test_the_compact_form_is_that_of_bfgs():
+@pytest.mark.parametrize("decades", [0, 3])
+def test_the_compact_form_is_that_of_bfgs(decades):
+    """Built from a diagonal matrix where the variables are of different scales, else from a multiple of the identity."""
     rng = np.random.default_rng(0)
     A = rng.standard_normal((6, 6))
-    A = A @ A.T + np.eye(6)
+    units = np.logspace(0, decades, 6)
+    A = (A @ A.T + 6 * np.eye(6)) * np.outer(units, units)
 
     def quadratic(x):
         return 0.5 * x @ A @ x, A @ x
 
     newton = QuasiNewton(memory=4)
-    x = rng.standard_normal(6)
+    x = rng.standard_normal(6) / units
     state = newton.init(np, trial(quadratic, x, x).here)
-    pairs = []
-    for _ in range(7):
-        step = trial(quadratic, x, x + rng.standard_normal(6))
+    pairs, gain, E = [], 0.0, None
+    for _ in range(9):
+        step = trial(quadratic, x, x + rng.standard_normal(6) / units)
         state = newton.learn(np, step, newton.curved(step), state)
         pairs.append((step.step[0], step.change[0]))
         s, y = pairs[-1]
-        H = s @ y / (y @ y) * np.eye(6)
+        E = y @ y / (s @ y) * np.eye(6) if E is None else E
+        along_s, along_y = s @ E @ s, y @ np.linalg.solve(E, y)
+        gain = 0.9 * gain + np.log(y @ y * (s @ s) / along_y / along_s)
+        B = along_y / (s @ y) * E
+        E = np.diag(np.diag(B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (s @ y)))
+        H = np.linalg.inv(E) if gain > 2.0 else s @ y / (y @ y) * np.eye(6)
         for s, y in pairs[-4:]:
             V = np.eye(6) - np.outer(y, s) / (s @ y)
             H = V.T @ H @ V + np.outer(s, s) / (s @ y)
         here = trial(quadratic, x, x).here
-        np.testing.assert_allclose(newton.at(np, here, state)[0][0], H @ here.grad[0], rtol=1e-9)
+        np.testing.assert_allclose(newton.at(np, here, state)[0][0], H @ here.grad[0], rtol=1e-7)
+    assert (gain > 2.0) == (decades > 0)
 
 
 @pytest.mark.parametrize(

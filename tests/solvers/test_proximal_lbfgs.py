@@ -11,7 +11,7 @@ from scipy import optimize
 import npgm
 from npgm import proximal
 from npgm.problems import NonnegativeFactorization
-from npgm.solvers.methods.auto.quasi_newton import QuasiNewton
+from npgm.solvers.methods.auto.quasi_newton import GAIN, QuasiNewton
 from npgm.solvers.point import Point, Trial
 from npgm.theory import certify
 
@@ -48,9 +48,8 @@ def learnt(secants, n, runs=1):
     return newton, state
 
 
-def bfgs(secants, factor):
-    """The BFGS matrix of these pairs."""
-    B = np.eye(len(secants[0][0])) / factor
+def bfgs(secants, B):
+    """The BFGS matrix of these pairs, from this one."""
     for s, y in secants:
         B = B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (s @ y)
     return B
@@ -67,11 +66,11 @@ def test_the_product_on_faces_has_the_pairs_of_the_free_entries(seed, n, pairs):
     free, r = rng.random(n) < 0.6, rng.standard_normal(n)
     shares = [(s[free] @ y[free]) / (s @ y) for s, y in secants[-4:]]
     kept = [(s[free], y[free]) for (s, y), share in zip(secants[-4:], shares, strict=True) if share > 0.1]
-    want = state.factor[0, 0] * np.where(free, r, 0.0)
+    s, y = kept[-1] if kept and shares[-1] > 0.1 else (state.s[0, -1], state.y[0, -1])
+    first = state.diagonal[0] if state.gain[0, 0] > GAIN else np.full(n, y @ y / (s @ y))
+    want = np.where(free, r / first, 0.0)
     if kept:
-        s, y = kept[-1]
-        factor = s @ y / (y @ y) if shares[-1] > 0.1 else state.factor[0, 0]
-        want[free] = np.linalg.solve(bfgs(kept, factor), r[free])
+        want[free] = np.linalg.solve(bfgs(kept, np.diag(first[free])), r[free])
     got = newton.product_on_faces(np, r[None], free[None], state)[0]
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5 * np.abs(want).max(initial=1e-9))
     everywhere = newton.product_on_faces(np, r[None], np.ones((1, n), bool), state)

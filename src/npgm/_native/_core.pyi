@@ -240,6 +240,9 @@ class NewtonOptions:
     curved: float
     kept: float
     straight: float
+    fade: float
+    gain: float
+    spread: float
     clear: float
     flatter: float
     steeper: float

@@ -15,9 +15,9 @@ namespace {
 template <class T>
 class QuasiNewton {
 public:
-    QuasiNewton(std::size_t size, std::size_t memory)
-        : size(size), memory(memory), newest(memory - 1), s(size * memory), y(size * memory), inverse(memory),
-          weight(memory) {}
+    QuasiNewton(std::size_t size, NewtonOptions const& o)
+        : o(o), size(size), memory(o.memory), newest(memory - 1), s(size * memory), y(size * memory), diagonal(size),
+          inverse(memory), weight(memory) {}
 
     double factor = 0.0;  // of the identity from which the matrix is built
 
@@ -43,9 +43,14 @@ public:
             weight[i] = own_inverse[i] * dot(size, step(i), u);
             add(size, u, -weight[i], change(i), free);
         }
-        T const scale = T(own_factor);
+        if (gain > o.gain) {
 #pragma omp simd
-        for (std::size_t j = 0; j < size; ++j) u[j] *= scale;
+            for (std::size_t j = 0; j < size; ++j) u[j] /= diagonal[j];
+        } else {
+            T const scale = T(own_factor);
+#pragma omp simd
+            for (std::size_t j = 0; j < size; ++j) u[j] *= scale;
+        }
         for (std::size_t k = known; k-- > 0;) {
             std::size_t const i = place(k);
             add(size, u, weight[i] - own_inverse[i] * dot(size, change(i), u), step(i), free);
@@ -66,6 +71,8 @@ public:
         }
         inverse[newest] = trial.step_norm * (trial.step_norm / (ratio * trial.product));
         factor = trial.product / trial.change_norm / (ratio * trial.change_norm);
+        if (known == 1) std::fill(diagonal.begin(), diagonal.end(), T(1.0 / factor));
+        follow(to_s, to_y, 1.0 / inverse[newest], ratio * trial.change_norm / trial.step_norm);
     }
 
     // Keep the newest secant alone, at the first place.
@@ -75,14 +82,34 @@ public:
         inverse[0] = inverse[newest];
         newest = 0;
         known = 1;
+        gain = 0.0;
+        std::fill(diagonal.begin(), diagonal.end(), T(1.0 / factor));
     }
 
 private:
+    // Take the diagonal of the BFGS matrix that is made of the present one, scaled to have the curvature along y.
+    void follow(T const* s, T const* y, double curvature, double change) {
+        double const along_s = inner(size, [&](std::size_t j) { return diagonal[j] * s[j]; },
+                                     [&](std::size_t j) { return s[j]; });
+        double const along_y = inner(size, [&](std::size_t j) { return y[j] / diagonal[j]; },
+                                     [&](std::size_t j) { return y[j]; });
+        gain = o.fade * gain + std::log(change / along_s) + std::log(change / along_y);
+        T const part = T(along_s), scale = T(along_y / curvature), by = T(curvature);
+        T const least = T(1.0 / (o.spread * factor)), largest = T(o.spread / factor);
+#pragma omp simd
+        for (std::size_t j = 0; j < size; ++j) {
+            T const old = diagonal[j], rest = scale * old * (T(1) - old * s[j] / part * s[j]);
+            diagonal[j] = std::min(std::max(rest + y[j] / by * y[j], least), largest);
+        }
+    }
+
     std::size_t place(std::size_t age) const { return (newest + memory - age) % memory; }
 
+    NewtonOptions const& o;
     std::size_t size, memory, newest, known = 0;
-    std::vector<T> s, y;
+    std::vector<T> s, y, diagonal;
     std::vector<double> inverse, weight;
+    double gain = 0.0;  // by how much better the diagonal explains the last secants than a multiple of the identity
 };
 
 // The secants in some entries alone, the free ones.

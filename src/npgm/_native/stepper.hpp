@@ -64,7 +64,8 @@ std::unique_ptr<Stepper> adgd_accel(Shape, double lr);
 // The numbers of quasi-Newton steps and of their lengths, by the names of npgm.solvers.methods.auto.
 struct NewtonOptions {
     std::size_t memory = 1;
-    double first = 0, curved = 0, kept = 0, straight = 0, clear = 0, flatter = 0, steeper = 0;
+    double first = 0, curved = 0, kept = 0, straight = 0;
+    double fade = 0, gain = 0, spread = 0, clear = 0, flatter = 0, steeper = 0;
     double armijo = 0, steep = 0, longer = 0, last = 0, shortest = 0, longest = 0, stretch = 0;
 };
 

@@ -30,7 +30,7 @@ template <class T>
 class Run {
 public:
     Run(std::size_t size, AutoOptions const& options)
-        : o(options), size(size), step(size), last(size), newton(o.newtons ? size : 0, o.memory), line(options),
+        : o(options), size(size), step(size), last(size), newton(o.newtons ? size : 0, o), line(options),
           window(o.window) {}
 
     double propose(Row<T> const& row, T* work) {

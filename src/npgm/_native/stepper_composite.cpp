@@ -73,7 +73,7 @@ class Run {
 public:
     Run(std::size_t size, Shared<T>& shared)
         : shared(shared), o(shared.o), g(shared.g), size(size), y(size), z(size), residual(size), last_residual(size),
-          step(size), subgradient(size), next_subgradient(size), newton(size, o.memory), line(o) {
+          step(size), subgradient(size), next_subgradient(size), newton(size, o), line(o) {
         if (g.indicator()) faces.emplace(size, o.memory);
     }
 

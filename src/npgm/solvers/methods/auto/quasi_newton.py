@@ -12,12 +12,15 @@ from npgm.solvers.stepsizes.edge_of_stability import FIRST, extent
 
 ENTRIES, LEAST, MOST = 20_000, 10, 50
 """The memory holds as many pairs as make so many entries, within these limits."""
-CURVED = 1e-8
+CURVED = 1e-12
 """A pair is learnt if ⟨s, y⟩ exceeds this share of ‖s‖‖y‖: the update is then positive definite."""
 KEPT = 0.1
 """A pair says something of the free entries if these have more than this share of ⟨s, y⟩."""
 STRAIGHT = 1e-12
 """The least cosine of the angle between u and ∇f(x); below it, rounding has spoilt H."""
+FADE, GAIN, SPREAD = 0.9, 2.0, 1e12
+"""E is used where log(‖y‖²‖s‖²/(⟨y, E⁻¹y⟩⟨s, Es⟩)), summed over the pairs and discounted by the first number each time,
+exceeds the second. The entries of E are within the third, a factor, of ‖y‖²/⟨s, y⟩."""
 CLEAR, FLATTER, STEEPER = 1e-4, 0.2, 5.0
 """The curvature at the end of a step is told from f if rounding of f is less than the first share of ⟨p, y⟩, and is
 taken to be between the other multiples of its mean."""
@@ -32,20 +35,24 @@ class State(NamedTuple):
     """The changes of the gradient over the same lengths, of the same shape."""
     inverse: Array
     """The inverse of the upper triangle of ⟨s_i, y_j⟩, of shape (runs, memory, memory)."""
-    products: Array
-    """⟨y_i, y_j⟩, of the same shape."""
     curvatures: Array
     """⟨s_i, y_i⟩, of shape (runs, memory)."""
     factor: Array
     """The factor of the identity from which H is built, of shape (runs, 1)."""
+    gain: Array
+    """By how much better E explains the last pairs than a multiple of the identity does, of the same shape."""
+    diagonal: Array
+    """The diagonal matrix E of which the inverse takes the place of that multiple, of shape (runs, n)."""
 
 
 @dataclass(frozen=True)
 class QuasiNewton:
     """u = H ∇f(x), with H the inverse BFGS matrix of the last pairs; φ(u) = ½⟨u, H⁻¹u⟩.
 
-    In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes over the pairs, whatever their
-    number.
+    H is built from a multiple of the identity; where the variables are of different scales, so that it explains the
+    last pairs much better, from E⁻¹ instead: E is the diagonal of the BFGS matrix that is made of E and the next pair
+    (Gilbert and Lemaréchal, 1989). In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes
+    over the pairs, whatever their number.
 
     Args:
         memory: the number of pairs; None for 20,000/n, at least 10 and at most 50.
@@ -63,7 +70,7 @@ class QuasiNewton:
         numbers = xp.concat([xp.zeros_like(start.grad_norm)] * memory, axis=-1)
         square = xp.stack([numbers] * memory, axis=1)
         factor = FIRST * extent(xp, start.x) / one_if_zero(xp, start.grad_norm)
-        return State(none, none, square, square, numbers, factor)
+        return State(none, none, square, numbers, factor, 0.0 * factor, xp.zeros_like(start.x))
 
     def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
         """Return u, of shape (runs, n), and φ(u), of shape (runs, 1)."""
@@ -86,30 +93,40 @@ class QuasiNewton:
         change = xp.where(where, trial.change_norm / unit, xp.ones_like(curvature))
         inverse = state.inverse[:, 1:, 1:]
         column = -_times(xp, inverse, _times(xp, state.s[:, 1:, :], y)) / curvature
-        products = _times(xp, state.y[:, 1:, :], y)
+        factor = curvature / change / change
+        gain, diagonal = _scales(xp, s, y, curvature, change, state)
         new = State(
             xp.concat([state.s[:, 1:, :], s[:, None, :]], axis=1),
             xp.concat([state.y[:, 1:, :], y[:, None, :]], axis=1),
             _bordered(xp, inverse, column, xp.zeros_like(column), 1.0 / curvature),
-            _bordered(xp, state.products[:, 1:, 1:], products, products, change * change),
             xp.concat([state.curvatures[:, 1:], curvature], axis=-1),
-            curvature / change / change,
+            factor,
+            gain,
+            diagonal,
         )
         return _chosen(xp, where, new, state)
 
     @staticmethod
     def forget(xp: Namespace, where: Array, state: State) -> State:
         """Return the state with the newest pair alone in the runs where ``where`` holds."""
-        newest = State(*(xp.concat([xp.zeros_like(each[:, :-1]), each[:, -1:]], axis=1) for each in state))
-        return _chosen(xp, where, newest, state)
+        newest = {
+            name: xp.concat([xp.zeros_like(pairs[:, :-1]), pairs[:, -1:]], axis=1)
+            for name, pairs in state._asdict().items()
+            if name in ("s", "y", "inverse", "curvatures")
+        }
+        even = xp.ones_like(state.diagonal) / state.factor
+        new = state._replace(**newest, gain=0.0 * state.gain, diagonal=even)
+        return _chosen(xp, where, new, state)
 
     @staticmethod
     def product(xp: Namespace, grad: Array, state: State) -> Array:
         """Return H times a vector of each run, of shape (runs, n)."""
         along_y = _times(xp, state.inverse, _times(xp, state.s, grad))
-        rest = state.factor * (_times(xp, state.products, along_y) - _times(xp, state.y, grad))
-        along_s = _combination(xp, state.curvatures * along_y + rest, state.inverse)
-        return state.factor * (grad - _combination(xp, along_y, state.y)) + _combination(xp, along_s, state.s)
+        uneven = state.gain > GAIN
+        first = xp.where(uneven, 1.0 / xp.where(uneven, state.diagonal, xp.ones_like(grad)), state.factor)
+        u = first * (grad - _combination(xp, along_y, state.y))
+        along_s = _combination(xp, state.curvatures * along_y - _times(xp, state.y, u), state.inverse)
+        return u + _combination(xp, along_s, state.s)
 
     @classmethod
     def product_on_faces(cls, xp: Namespace, grad: Array, free: Array, state: State) -> Array:
@@ -125,13 +142,13 @@ class QuasiNewton:
         kept = curvatures > KEPT * state.curvatures
         entries = kept[:, :, None] & free[:, None, :]
         s, y = (xp.where(entries, each, xp.zeros_like(each)) for each in (state.s, state.y))
-        one = xp.tril(xp.triu(xp.ones_like(state.products)))
+        one = xp.tril(xp.triu(xp.ones_like(state.inverse)))
         # of a pair that is left out, whatever the inverse has is multiplied by zero
         upper = xp.triu(xp.matmul(s, xp.matrix_transpose(y))) + xp.where(kept[:, :, None], xp.zeros_like(one), one)
-        products = xp.matmul(y, xp.matrix_transpose(y))
-        newest = xp.where(kept[:, -1:], curvatures[:, -1:] / one_if_zero(xp, products[:, -1:, -1]), state.factor)
+        change = dot(xp, y[:, -1, :], y[:, -1, :])
+        newest = xp.where(kept[:, -1:], curvatures[:, -1:] / one_if_zero(xp, change), state.factor)
         curvatures = xp.where(kept, curvatures, xp.zeros_like(curvatures))
-        of_free = State(s, y, _inverse(upper), products, curvatures, newest)
+        of_free = State(s, y, _inverse(upper), curvatures, newest, state.gain, state.diagonal)
         return cls.product(xp, xp.where(free, grad, xp.zeros_like(grad)), of_free)
 
 
@@ -155,10 +172,24 @@ def numbers() -> dict[str, float]:
         "curved": CURVED,
         "kept": KEPT,
         "straight": STRAIGHT,
+        "fade": FADE,
+        "gain": GAIN,
+        "spread": SPREAD,
         "clear": CLEAR,
         "flatter": FLATTER,
         "steeper": STEEPER,
     }
+
+
+def _scales(xp: Namespace, s: Array, y: Array, curvature: Array, change: Array, state: State) -> tuple[Array, Array]:
+    """Return the gain and E after a pair, of which s has length 1 and y the length ``change``."""
+    even = change / curvature * change
+    old = xp.where(state.curvatures[:, -1:] == 0.0, even, state.diagonal)
+    along_s, along_y = dot(xp, old * s, s), dot(xp, y / old, y)
+    gain = FADE * state.gain + xp.log(change / along_s) + xp.log(change / along_y)
+    # scaled, the old E has the curvature along y
+    new = (along_y / curvature) * old * (1.0 - old * s / along_s * s) + y / curvature * y
+    return gain, xp.clip(new, even / SPREAD, SPREAD * even)
 
 
 def _chosen(xp: Namespace, where: Array, new: State, old: State) -> State:
