@@ -22,8 +22,9 @@ def trial(fun, x, y):
     return Trial.of(np, *points, (y - x)[None], np.zeros((1, x.size)), np.zeros((1, 1)))
 
 
+@pytest.mark.parametrize("wide", [False, True])
 @pytest.mark.parametrize("decades", [0, 3])
-def test_the_compact_form_is_that_of_bfgs(decades):
+def test_the_compact_form_is_that_of_bfgs(decades, wide):
     """Built from a diagonal matrix where the variables are of different scales, else from a multiple of the identity."""
     rng = np.random.default_rng(0)
     A = rng.standard_normal((6, 6))
@@ -39,7 +40,7 @@ def test_the_compact_form_is_that_of_bfgs(decades):
     pairs, gain, E = [], 0.0, None
     for _ in range(9):
         step = trial(quadratic, x, x + rng.standard_normal(6) / units)
-        state = newton.learn(np, step, newton.curved(step), state)
+        state = newton.learn(np, step, newton.curved(step), state, np.array([[wide]]))
         pairs.append((step.step[0], step.change[0]))
         s, y = pairs[-1]
         E = y @ y / (s @ y) * np.eye(6) if E is None else E
@@ -47,7 +48,9 @@ def test_the_compact_form_is_that_of_bfgs(decades):
         gain = 0.9 * gain + np.log(y @ y * (s @ s) / along_y / along_s)
         B = along_y / (s @ y) * E
         E = np.diag(np.diag(B - np.outer(B @ s, B @ s) / (s @ B @ s) + np.outer(y, y) / (s @ y)))
-        H = np.linalg.inv(E) if gain > 2.0 else s @ y / (y @ y) * np.eye(6)
+        even = s @ y / (y @ y) * np.eye(6)
+        H, along = (np.linalg.inv(E), along_s * along_y) if gain > 2.0 else (even, s @ s * (y @ y))
+        H *= np.sqrt(along) / (s @ y) if wide else 1.0
         for s, y in pairs[-4:]:
             V = np.eye(6) - np.outer(y, s) / (s @ y)
             H = V.T @ H @ V + np.outer(s, s) / (s @ y)

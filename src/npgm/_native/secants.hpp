@@ -43,11 +43,11 @@ public:
             weight[i] = own_inverse[i] * dot(size, step(i), u);
             add(size, u, -weight[i], change(i), free);
         }
+        T const scale = T(gain > o.gain ? width : width * own_factor);
         if (gain > o.gain) {
 #pragma omp simd
-            for (std::size_t j = 0; j < size; ++j) u[j] /= diagonal[j];
+            for (std::size_t j = 0; j < size; ++j) u[j] = scale * (u[j] / diagonal[j]);
         } else {
-            T const scale = T(own_factor);
 #pragma omp simd
             for (std::size_t j = 0; j < size; ++j) u[j] *= scale;
         }
@@ -57,9 +57,10 @@ public:
         }
     }
 
-    // Take the secant of a step whose change of the gradient, entry by entry, is measured by `trial`, times a ratio.
+    // Take the secant of a step whose change of the gradient, entry by entry, is measured by `trial`, times a ratio, as a
+    // wide one or not.
     template <class Change>
-    void learn(T const* step, Change const& change, Measured const& trial, double ratio = 1.0) {
+    void learn(T const* step, Change const& change, Measured const& trial, double ratio = 1.0, bool wide = false) {
         newest = (newest + 1) % memory;
         known = std::min(known + 1, memory);
         T const unit = T(trial.step_norm), by = T(ratio);
@@ -72,7 +73,7 @@ public:
         inverse[newest] = trial.step_norm * (trial.step_norm / (ratio * trial.product));
         factor = trial.product / trial.change_norm / (ratio * trial.change_norm);
         if (known == 1) std::fill(diagonal.begin(), diagonal.end(), T(1.0 / factor));
-        follow(to_s, to_y, 1.0 / inverse[newest], ratio * trial.change_norm / trial.step_norm);
+        follow(to_s, to_y, 1.0 / inverse[newest], ratio * trial.change_norm / trial.step_norm, wide);
     }
 
     // Keep the newest secant alone, at the first place.
@@ -83,17 +84,20 @@ public:
         newest = 0;
         known = 1;
         gain = 0.0;
+        width = 1.0;
         std::fill(diagonal.begin(), diagonal.end(), T(1.0 / factor));
     }
 
 private:
     // Take the diagonal of the BFGS matrix that is made of the present one, scaled to have the curvature along y.
-    void follow(T const* s, T const* y, double curvature, double change) {
+    void follow(T const* s, T const* y, double curvature, double change, bool wide) {
         double const along_s = inner(size, [&](std::size_t j) { return diagonal[j] * s[j]; },
                                      [&](std::size_t j) { return s[j]; });
         double const along_y = inner(size, [&](std::size_t j) { return y[j] / diagonal[j]; },
                                      [&](std::size_t j) { return y[j]; });
         gain = o.fade * gain + std::log(change / along_s) + std::log(change / along_y);
+        width = (gain > o.gain ? std::sqrt(along_s) * std::sqrt(along_y) : change) / curvature;
+        if (!wide) width = 1.0;
         T const part = T(along_s), scale = T(along_y / curvature), by = T(curvature);
         T const least = T(1.0 / (o.spread * factor)), largest = T(o.spread / factor);
 #pragma omp simd
@@ -110,6 +114,7 @@ private:
     std::vector<T> s, y, diagonal;
     std::vector<double> inverse, weight;
     double gain = 0.0;  // by how much better the diagonal explains the last secants than a multiple of the identity
+    double width = 1.0;
 };
 
 // The secants in some entries alone, the free ones.

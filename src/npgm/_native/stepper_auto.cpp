@@ -50,15 +50,15 @@ public:
             curvature = std::max(trial.secant(), std::pow(o.discount, calmed ? 3.0 : 1.0) * curvature);
             sharpest = std::max(sharpest, trial.secant());
         }
-        bool const curved = trial.convex(o.curved);
+        bool const curved = trial.convex(o.curved), tried_once = line.rejections == 0.0, by_ball = !newtons;
         bool const taken =
             newtons ? line.passes(trial, at.norm, at.next_norm) : accept_ball(at, trial.finite, trial.slack);
         if (newtons) line.follow(trial, taken, curved);
+        if (o.newtons) change_mode(taken ? at.next_f : at.f, taken, trial);
         if (o.newtons && taken && curved)
             newton.learn(step.data(), [&](std::size_t j) { return at.next_gradient[j] - at.gradient[j]; }, trial,
-                         trial.ratio_at_end(o));
-        if (taken) std::swap(step, last);
-        if (o.newtons) change_mode(taken ? at.next_f : at.f, taken, trial);
+                         trial.ratio_at_end(o), newtons && tried_once && std::isinf(limit));
+        if (taken && by_ball) std::swap(step, last);
         return taken;
     }
 

@@ -166,14 +166,18 @@ class Auto(Method):
         f = xp.where(taken, there.f, here.f)
         rule = self.rule.restart(xp, back, f, self.search.preconditioned(search), rule)
         fresh = self.line.init(trial.step_norm)
+        newtons = (newtons & ~back) | onwards
+        limit = xp.where(onwards, xp.where(state.opening, zero + xp.inf, SHARPER * rule.curvature), state.limit)
+        # not where a heavy ball was needed, or a longer step was rejected
+        wide = newtons & xp.isinf(limit) & (state.line.rejections == 0.0)
         return taken, State(
             search=heavy._replace(rule=rule, last=select(xp, back, xp.zeros_like(heavy.last), heavy.last)),
-            newton=self.newton.learn(xp, quasi_newton.at_end(xp, trial), taken & curved, state.newton),
+            newton=self.newton.learn(xp, quasi_newton.at_end(xp, trial), taken & curved, state.newton, wide),
             line=LineState(*(xp.where(onwards, *each) for each in zip(fresh, line, strict=True))),
-            newtons=(newtons & ~back) | onwards,
+            newtons=newtons,
             opening=state.opening & ~taken,
             steps=xp.where(back, zero, steps),
-            limit=xp.where(onwards, xp.where(state.opening, zero + xp.inf, SHARPER * rule.curvature), state.limit),
+            limit=limit,
         )
 
     def stepsize(self, state: State) -> Array:

@@ -39,6 +39,8 @@ class State(NamedTuple):
     """⟨s_i, y_i⟩, of shape (runs, memory)."""
     factor: Array
     """The factor of the identity from which H is built, of shape (runs, 1)."""
+    width: Array
+    """What multiplies that identity, or E⁻¹, of the same shape."""
     gain: Array
     """By how much better E explains the last pairs than a multiple of the identity does, of the same shape."""
     diagonal: Array
@@ -51,8 +53,11 @@ class QuasiNewton:
 
     H is built from a multiple of the identity; where the variables are of different scales, so that it explains the
     last pairs much better, from E⁻¹ instead: E is the diagonal of the BFGS matrix that is made of E and the next pair
-    (Gilbert and Lemaréchal, 1989). In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes
-    over the pairs, whatever their number.
+    (Gilbert and Lemaréchal, 1989). The multiple is ⟨s, y⟩/‖y‖² or, where steps may be long, the larger ‖s‖/‖y‖: then
+    steps along flat directions of which there is no pair yet are not as short as those along the steep ones.
+
+    In its compact form (Byrd, Nocedal and Schnabel, 1994), a product takes four passes over the pairs, whatever their
+    number.
 
     Args:
         memory: the number of pairs; None for 20,000/n, at least 10 and at most 50.
@@ -70,7 +75,7 @@ class QuasiNewton:
         numbers = xp.concat([xp.zeros_like(start.grad_norm)] * memory, axis=-1)
         square = xp.stack([numbers] * memory, axis=1)
         factor = FIRST * extent(xp, start.x) / one_if_zero(xp, start.grad_norm)
-        return State(none, none, square, numbers, factor, 0.0 * factor, xp.zeros_like(start.x))
+        return State(none, none, square, numbers, factor, xp.ones_like(factor), 0.0 * factor, xp.zeros_like(start.x))
 
     def at(self, xp: Namespace, here: Point, state: State) -> tuple[Array, Array]:
         """Return u, of shape (runs, n), and φ(u), of shape (runs, 1)."""
@@ -84,8 +89,11 @@ class QuasiNewton:
         """Return the runs in which the step gives a pair to learn from: boolean, of shape (runs, 1)."""
         return trial.product > CURVED * trial.step_norm * trial.change_norm
 
-    def learn(self, xp: Namespace, trial: Trial, where: Array, state: State) -> State:
-        """Return the state with the pair of the step in the runs where ``where`` holds."""
+    def learn(self, xp: Namespace, trial: Trial, where: Array, state: State, wide: Array | None = None) -> State:
+        """Return the state with the pair of the step in the runs where ``where`` holds.
+
+        Where ``wide`` holds, H is built from the larger multiple.
+        """
         unit = one_if_zero(xp, trial.step_norm)
         s, y = trial.step / unit, trial.change / unit
         curvature = trial.product / unit / unit
@@ -94,13 +102,15 @@ class QuasiNewton:
         inverse = state.inverse[:, 1:, 1:]
         column = -_times(xp, inverse, _times(xp, state.s[:, 1:, :], y)) / curvature
         factor = curvature / change / change
-        gain, diagonal = _scales(xp, s, y, curvature, change, state)
+        gain, width, diagonal = _scales(xp, s, y, curvature, change, state)
+        one = xp.ones_like(width)
         new = State(
             xp.concat([state.s[:, 1:, :], s[:, None, :]], axis=1),
             xp.concat([state.y[:, 1:, :], y[:, None, :]], axis=1),
             _bordered(xp, inverse, column, xp.zeros_like(column), 1.0 / curvature),
             xp.concat([state.curvatures[:, 1:], curvature], axis=-1),
             factor,
+            one if wide is None else xp.where(wide, width, one),
             gain,
             diagonal,
         )
@@ -115,7 +125,7 @@ class QuasiNewton:
             if name in ("s", "y", "inverse", "curvatures")
         }
         even = xp.ones_like(state.diagonal) / state.factor
-        new = state._replace(**newest, gain=0.0 * state.gain, diagonal=even)
+        new = state._replace(**newest, width=xp.ones_like(state.width), gain=0.0 * state.gain, diagonal=even)
         return _chosen(xp, where, new, state)
 
     @staticmethod
@@ -124,7 +134,7 @@ class QuasiNewton:
         along_y = _times(xp, state.inverse, _times(xp, state.s, grad))
         uneven = state.gain > GAIN
         first = xp.where(uneven, 1.0 / xp.where(uneven, state.diagonal, xp.ones_like(grad)), state.factor)
-        u = first * (grad - _combination(xp, along_y, state.y))
+        u = state.width * first * (grad - _combination(xp, along_y, state.y))
         along_s = _combination(xp, state.curvatures * along_y - _times(xp, state.y, u), state.inverse)
         return u + _combination(xp, along_s, state.s)
 
@@ -148,7 +158,7 @@ class QuasiNewton:
         change = dot(xp, y[:, -1, :], y[:, -1, :])
         newest = xp.where(kept[:, -1:], curvatures[:, -1:] / one_if_zero(xp, change), state.factor)
         curvatures = xp.where(kept, curvatures, xp.zeros_like(curvatures))
-        of_free = State(s, y, _inverse(upper), curvatures, newest, state.gain, state.diagonal)
+        of_free = State(s, y, _inverse(upper), curvatures, newest, state.width, state.gain, state.diagonal)
         return cls.product(xp, xp.where(free, grad, xp.zeros_like(grad)), of_free)
 
 
@@ -181,15 +191,18 @@ def numbers() -> dict[str, float]:
     }
 
 
-def _scales(xp: Namespace, s: Array, y: Array, curvature: Array, change: Array, state: State) -> tuple[Array, Array]:
-    """Return the gain and E after a pair, of which s has length 1 and y the length ``change``."""
+def _scales(
+    xp: Namespace, s: Array, y: Array, curvature: Array, change: Array, state: State
+) -> tuple[Array, Array, Array]:
+    """Return the gain, the width and E after a pair, of which s has length 1 and y the length ``change``."""
     even = change / curvature * change
     old = xp.where(state.curvatures[:, -1:] == 0.0, even, state.diagonal)
     along_s, along_y = dot(xp, old * s, s), dot(xp, y / old, y)
     gain = FADE * state.gain + xp.log(change / along_s) + xp.log(change / along_y)
+    width = xp.where(gain > GAIN, xp.sqrt(along_s) * xp.sqrt(along_y), change) / curvature
     # scaled, the old E has the curvature along y
     new = (along_y / curvature) * old * (1.0 - old * s / along_s * s) + y / curvature * y
-    return gain, xp.clip(new, even / SPREAD, SPREAD * even)
+    return gain, width, xp.clip(new, even / SPREAD, SPREAD * even)
 
 
 def _chosen(xp: Namespace, where: Array, new: State, old: State) -> State:
