@@ -35,9 +35,9 @@ def test_a_module_ends_where_minimize_of_a_vector_ends():
     assert all(p.grad is None for p in net.parameters())
 
 
-def test_the_memory_has_a_hundred_pairs():
+def test_the_memory_holds_a_thousand_pairs_of_a_small_network():
     default, same, less = (
-        minimize(*problem(), tol=0.0, maxiter=150, **o).x for o in ({}, {"memory": 100}, {"memory": 50})
+        minimize(*problem(), tol=0.0, maxiter=150, **o).x for o in ({}, {"memory": 1000}, {"memory": 100})
     )
     np.testing.assert_array_equal(default, same)
     assert not np.array_equal(default, less)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import npgm.solvers
 
-PAIRS, ENTRIES = 100, 200_000
-"""The memory has at most as many pairs as torch.optim.LBFGS has, and vectors of so many entries in all, but 10 pairs:
-a product with them takes little beside the loss of a network."""
+PAIRS, ENTRIES = 1_000, 1_000_000
+"""The memory has at most so many pairs, and vectors of so many entries in all, but 10 pairs at least. A product with them
+takes little beside the loss of a network, and a network of 1,000 parameters gains from each pair."""
 
 
 def minimize(
@@ -30,7 +30,7 @@ def minimize(
         closure: returns the loss, a tensor of one element, at the parameters' current values. It need not call
             ``backward``, and ``.grad`` is not changed.
         **options: those of `npgm.minimize`: by default method "auto", which needs no stepsize, here with a ``memory``
-            of 100 pairs, or of 200,000/n where that is less, and at least 10.
+            of 1,000 pairs, or of 1,000,000/n where that is less, and at least 10.
 
     Returns:
         What `npgm.minimize` returns, for the parameters as one vector: ``x`` and ``jac`` are NumPy arrays if the
