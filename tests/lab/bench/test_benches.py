@@ -63,7 +63,7 @@ def test_each_prints_numbers(name, tmp_path):
 
 def test_networks_are_differentiated_as_by_autograd():
     torch.manual_seed(0)
-    net = pinn.network()
+    net = pinn.network(5)
     points = torch.rand(3, 2, dtype=torch.float64)
     value, first, second = pinn.derivatives(net, points)
     torch.testing.assert_close(value, net(points))
