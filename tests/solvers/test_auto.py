@@ -76,6 +76,25 @@ def test_a_pair_has_the_curvature_at_the_end_of_its_step(height, end, ratio):
     np.testing.assert_allclose(pair.change_norm, np.abs(pair.change), rtol=1e-12)
 
 
+def test_the_matrix_is_wide_besides_the_pairs_unless_a_step_was_rejected_or_a_heavy_ball_came_first():
+    def quadratic(x):
+        return 0.5 * x @ ([1.0, 1e-4] * x), [1.0, 1e-4] * x
+
+    method = npgm.solvers.methods.auto.Auto()
+    step = trial(quadratic, np.array([2.0, 2.0]), np.array([1.0, 1.0]))
+    state = method.init(np, step.here)
+    state = state._replace(newtons=~state.newtons, opening=~state.opening, search=state.search._replace(step=step.step))
+    rejected = state.line._replace(rejections=np.ones((1, 1)))
+    for before, width in (
+        (state, step.step_norm * step.change_norm / step.product),
+        (state._replace(line=rejected), 1.0),
+        (state._replace(limit=np.full((1, 1), 1e9)), 1.0),
+    ):
+        taken, after = method.judge(np, step.here, step.there, before)
+        assert taken.all()
+        np.testing.assert_allclose(after.newton.width, width)
+
+
 def test_the_cubic_is_least_where_its_slope_is_zero():
     for cubic in ([1.0, 2.0, -3.0], [-0.3, 4.0, -1.0], [2.0, -3.0, -1.0]):
         p = np.polynomial.Polynomial([0.0, *cubic[::-1]])

@@ -12,8 +12,8 @@ from torch import Tensor
 import npgm.solvers
 
 PAIRS, ENTRIES = 1_000, 1_000_000
-"""The memory has at most so many pairs, and vectors of so many entries in all, but 10 pairs at least. A product with them
-takes little beside the loss of a network, and a network of 1,000 parameters gains from each pair."""
+"""The memory has at most so many pairs, and vectors of so many entries in all, but 10 pairs at least. A product with
+them takes little beside the loss of a network, and a network of 1,000 parameters gains from each pair."""
 
 
 def minimize(
