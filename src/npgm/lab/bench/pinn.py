@@ -65,7 +65,7 @@ class _Run:
         if len(self.least) == self.limit:
             raise _SpentError
         loss = self.loss(self.net)
-        self.least.append(min(loss.item(), *self.least[-1:]))
+        self.least.append(min([loss.item(), *self.least[-1:]]))
         return loss
 
     def after(self, evaluations: int) -> float:
