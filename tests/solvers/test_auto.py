@@ -76,7 +76,7 @@ def test_a_pair_has_the_curvature_at_the_end_of_its_step(height, end, ratio):
     np.testing.assert_allclose(pair.change_norm, np.abs(pair.change), rtol=1e-12)
 
 
-def test_the_matrix_is_wide_besides_the_pairs_unless_a_step_was_rejected_or_a_heavy_ball_came_first():
+def test_steps_are_wide_but_after_a_rejection_or_a_heavy_ball():
     def quadratic(x):
         return 0.5 * x @ ([1.0, 1e-4] * x), [1.0, 1e-4] * x
 
