@@ -70,7 +70,8 @@ def test_every_backend_makes_the_same_steps(key, backend, dtype):
     tolerance = 1e-9 if dtype is np.float64 else 2e-2 if "adgd" in key else 1e-4
     np.testing.assert_allclose(backend.numpy(got.x), want.x, rtol=tolerance, atol=tolerance)
     # as do changes of the curvature along a step
-    np.testing.assert_allclose(got.history["grad_norm"][:5], want.history["grad_norm"][:5], rtol=1e-3)
+    tolerance = 1e-3 if dtype is np.float32 and key in ("auto", "proximal_lbfgs") else 1e-4
+    np.testing.assert_allclose(got.history["grad_norm"][:5], want.history["grad_norm"][:5], rtol=tolerance)
 
 
 @each_solver
